@@ -6,7 +6,7 @@
 #ifndef RAIA_BASE_H
 #define RAIA_BASE_H
 
-#include <raia/status.h>
+#include <raia/types.h>
 
 #include <jansson.h>
 #include <stdarg.h>

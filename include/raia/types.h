@@ -1,11 +1,14 @@
-/* Status: the one way a raia function fails.
+/* types: what every public header stands on: status codes and element types.
  *
+ * Status is the one way a raia function fails.
  * A function that can fail returns a raia_status. RAIA_OK is 0. Anything else comes with a text that
  * says what was wrong, where, and what to do; the text is kept per thread until the next failure on
  * that thread and is read with raia_error(). The function that detects an error writes the text;
  * the functions above it only return. */
-#ifndef RAIA_STATUS_H
-#define RAIA_STATUS_H
+#ifndef RAIA_TYPES_H
+#define RAIA_TYPES_H
+
+#include <stddef.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,6 +56,28 @@ RAIA_API int raia_exit_code(raia_status status);
         if (raia_try_status_ != RAIA_OK)                                                           \
             return raia_try_status_;                                                               \
     } while (0)
+
+/* ---- element types ---- */
+
+/* X(name, bytes, name in commands, name in safetensors) */
+#define RAIA_DTYPE_MAP(X)                                                                          \
+    X(F32, 4, "f32", "F32")                                                                        \
+    X(BF16, 2, "bf16", "BF16")                                                                     \
+    X(F16, 2, "f16", "F16")                                                                        \
+    X(I32, 4, "i32", "I32")                                                                        \
+    X(U32, 4, "u32", "U32")                                                                        \
+    X(I64, 8, "i64", "I64")                                                                        \
+    X(U8, 1, "u8", "U8")
+
+typedef enum raia_dtype {
+#define RAIA_X(name, bytes, text, tag) RAIA_##name,
+    RAIA_DTYPE_MAP(RAIA_X)
+#undef RAIA_X
+        RAIA_DTYPE_COUNT
+} raia_dtype;
+
+RAIA_API size_t raia_dtype_size(raia_dtype dtype);       /* bytes of one element */
+RAIA_API const char *raia_dtype_name(raia_dtype dtype);  /* "bf16" */
 
 #ifdef __cplusplus
 }
