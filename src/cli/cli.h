@@ -1,0 +1,35 @@
+/* cli: the raia program. One file a command (cmd_NAME.c), one table of commands (commands.c). To add a command: write the file, declare it
+ * here, add its row; --help, completion and the tests' list follow from the row. */
+#ifndef RAIA_CLI_H
+#define RAIA_CLI_H
+
+#include "base/base.h"
+
+struct command {
+    const char *name;    /* "train", or "job submit" for the second word of a family */
+    int (*run)(int argc, char **argv); /* argv[0] is the command's last word; returns the exit code */
+    const char *summary; /* one line for `raia --help` */
+    const struct opt_spec *(*spec)(void); /* its options, for completion; may be NULL */
+};
+extern const struct command cli_commands[]; /* ends with name NULL */
+
+/* Prints "raia: TEXT" for a failure (nothing for RAIA_OK) and returns its exit code. */
+int cli_end(raia_status status);
+
+int cmd_train(int argc, char **argv);
+int cmd_perf(int argc, char **argv);
+int cmd_model_init(int argc, char **argv);
+int cmd_model_info(int argc, char **argv);
+int cmd_start(int argc, char **argv);
+int cmd_stop(int argc, char **argv);
+int cmd_status(int argc, char **argv);
+int cmd_up(int argc, char **argv);
+int cmd_down(int argc, char **argv);
+int cmd_job_submit(int argc, char **argv);
+int cmd_job_list(int argc, char **argv);
+int cmd_job_status(int argc, char **argv);
+int cmd_job_logs(int argc, char **argv);
+int cmd_job_stop(int argc, char **argv);
+int cmd_job_delete(int argc, char **argv);
+
+#endif
