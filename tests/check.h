@@ -1,5 +1,6 @@
-/* check: the tests' harness. A test file defines tests with TEST(name) { … } and ends with TEST_MAIN. Each test runs in a child process with
- * a time limit, and its result is printed as a TAP line. */
+/* check: the tests' harness. A test file defines tests with TEST(name) { … } and ends with
+ * TEST_MAIN. Each test runs in a child process with a time limit, and its result is printed as a
+ * TAP line. */
 #ifndef RAIA_TESTS_CHECK_H
 #define RAIA_TESTS_CHECK_H
 
@@ -62,7 +63,7 @@ static unsigned check_limit_s = 60;
 #define CHECK_NEAR(a, b, tolerance)                                                                \
     do {                                                                                           \
         double check_a_ = (a), check_b_ = (b);                                                     \
-        if (!(fabs(check_a_ - check_b_) <= (tolerance) * fmax(1.0, fabs(check_b_))))               \
+        if (!(fabs(check_a_ - check_b_) <= (tolerance)*fmax(1.0, fabs(check_b_))))                 \
             CHECK_FAIL("%s near %s (%.9g, %.9g)", #a, #b, check_a_, check_b_);                     \
     } while (0)
 #define CHECK_OK(expr)                                                                             \

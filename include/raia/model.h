@@ -19,7 +19,8 @@ typedef struct raia_model_info {
     uint64_t parameters; /* a tied weight counted once */
 } raia_model_info;
 
-/* Reads NAME: a folder, a hub id that the local Hugging Face cache holds, or a preset ("tiny", "qwen2.5-1.5b", …). */
+/* Reads NAME: a folder, a hub id that the local Hugging Face cache holds, or a preset ("tiny",
+ * "qwen2.5-1.5b", …). */
 RAIA_API raia_status raia_model_describe(const char *name, raia_model_info *out);
 
 #ifdef __cplusplus

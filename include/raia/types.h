@@ -1,10 +1,10 @@
 /* types: what every public header stands on: status codes and element types.
  *
  * Status is the one way a raia function fails.
- * A function that can fail returns a raia_status. RAIA_OK is 0. Anything else comes with a text that
- * says what was wrong, where, and what to do; the text is kept per thread until the next failure on
- * that thread and is read with raia_error(). The function that detects an error writes the text;
- * the functions above it only return. */
+ * A function that can fail returns a raia_status. RAIA_OK is 0. Anything else comes with a text
+ * that says what was wrong, where, and what to do; the text is kept per thread until the next
+ * failure on that thread and is read with raia_error(). The function that detects an error writes
+ * the text; the functions above it only return. */
 #ifndef RAIA_TYPES_H
 #define RAIA_TYPES_H
 
@@ -76,8 +76,8 @@ typedef enum raia_dtype {
         RAIA_DTYPE_COUNT
 } raia_dtype;
 
-RAIA_API size_t raia_dtype_size(raia_dtype dtype);       /* bytes of one element */
-RAIA_API const char *raia_dtype_name(raia_dtype dtype);  /* "bf16" */
+RAIA_API size_t raia_dtype_size(raia_dtype dtype);      /* bytes of one element */
+RAIA_API const char *raia_dtype_name(raia_dtype dtype); /* "bf16" */
 
 #ifdef __cplusplus
 }

@@ -18,11 +18,12 @@
 /* ---- status ---- */
 
 /* Records the text of a failure for this thread and returns STATUS, so that a detector can
- * `return fail(RAIA_EIO, "cannot open %s: %s", path, strerror(errno))`. At most 2047 bytes are kept. */
+ * `return fail(RAIA_EIO, "cannot open %s: %s", path, strerror(errno))`. At most 2047 bytes are
+ * kept. */
 raia_status fail(raia_status status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Puts "PREFIX: " before the text of the last failure and returns STATUS unchanged: for a caller that
- * knows the place better than the detector did (a file, a rank). */
+/* Puts "PREFIX: " before the text of the last failure and returns STATUS unchanged: for a caller
+ * that knows the place better than the detector did (a file, a rank). */
 raia_status fail_in(raia_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -52,8 +53,8 @@ raia_status mem_alloc(void **out, size_t count, size_t size);
 /* Allocates an array: MEM_NEW(&items, n). */
 #define MEM_NEW(out, count) mem_alloc((void **)(out), (count), sizeof **(out))
 
-/* A growing byte string with a hard bound. Zero-initialised apart from `max` (0 = 64 MiB). `data` is
- * NUL-terminated whenever it is not NULL. */
+/* A growing byte string with a hard bound. Zero-initialised apart from `max` (0 = 64 MiB). `data`
+ * is NUL-terminated whenever it is not NULL. */
 struct buf {
     char *data;
     size_t len, cap, max;
@@ -84,16 +85,17 @@ raia_status str_random_hex(char *out, size_t bytes);
 
 /* Reads a whole regular file of at most MAX bytes; *OUT is NUL-terminated, freed by the caller. */
 raia_status file_read(const char *path, size_t max, char **out, size_t *len);
-/* Writes aside, fsyncs, renames over PATH, fsyncs the folder: PATH is the old or the new content, never
- * a part. MODE as for open(2). */
+/* Writes aside, fsyncs, renames over PATH, fsyncs the folder: PATH is the old or the new content,
+ * never a part. MODE as for open(2). */
 raia_status file_write(const char *path, const void *data, size_t len, unsigned mode);
-/* Full-length pread/pwrite; a short read is RAIA_EFORMAT ("ends at byte …"). PATH is for the text. */
+/* Full-length pread/pwrite; a short read is RAIA_EFORMAT ("ends at byte …"). PATH is for the text.
+ */
 raia_status file_pread(int fd, void *data, size_t len, uint64_t offset, const char *path);
 raia_status file_pwrite(int fd, const void *data, size_t len, uint64_t offset, const char *path);
 raia_status file_copy(const char *from, const char *to);
-raia_status dir_make(const char *path, unsigned mode);        /* with parents; existing is fine */
-raia_status dir_remove(const char *path);                     /* with content, never follows links */
-raia_status dir_make_temp(const char *prefix, char **out);    /* under $TMPDIR or /tmp, mode 0700 */
+raia_status dir_make(const char *path, unsigned mode);     /* with parents; existing is fine */
+raia_status dir_remove(const char *path);                  /* with content, never follows links */
+raia_status dir_make_temp(const char *prefix, char **out); /* under $TMPDIR or /tmp, mode 0700 */
 bool file_exists(const char *path);
 bool dir_exists(const char *path);
 /* "A/B" with exactly one slash between; malloc'd, NULL when out of memory. */
@@ -103,9 +105,9 @@ bool path_is_component(const char *name);
 
 /* ---- clock ---- */
 
-uint64_t clock_ns(void);      /* monotonic */
-double clock_s(void);         /* monotonic, seconds */
-int64_t clock_wall_ms(void);  /* milliseconds since 1970 */
+uint64_t clock_ns(void);     /* monotonic */
+double clock_s(void);        /* monotonic, seconds */
+int64_t clock_wall_ms(void); /* milliseconds since 1970 */
 void clock_sleep_ms(unsigned ms);
 /* A deadline is a clock_ns() value; 0 means none. */
 uint64_t deadline_in_ms(uint64_t ms);
@@ -114,13 +116,14 @@ int deadline_left_ms(uint64_t deadline);
 
 /* ---- environment ---- */
 
-const char *env_get(const char *name, const char *fallback);           /* empty counts as unset */
+const char *env_get(const char *name, const char *fallback); /* empty counts as unset */
 raia_status env_i64(const char *name, int64_t fallback, int64_t min, int64_t max, int64_t *out);
 bool env_flag(const char *name, bool fallback); /* 1/true/yes/on, 0/false/no/off, any case */
 
 /* ---- sockets (plain TCP and Unix, blocking with bounds) ---- */
 
-/* Listens on HOST:PORT (port 0: any; the port got is written back). HOST is a name or an address. */
+/* Listens on HOST:PORT (port 0: any; the port got is written back). HOST is a name or an address.
+ */
 raia_status net_listen(const char *host, uint16_t *port, int backlog, int *fd);
 /* Connects within the deadline, retrying while refused when RETRY; errors name host and port. */
 raia_status net_connect(const char *host, uint16_t port, uint64_t deadline, bool retry, int *fd);
@@ -135,12 +138,12 @@ raia_status net_local_towards(const char *host, char *out);
 
 /* ---- JSON (jansson), with errors that name the place ---- */
 
-/* Parses at most MAX bytes; refuses duplicate keys, depth over 64 and trailing bytes; RAIA_EFORMAT names
- * WHAT, line and column. *OUT is the caller's (json_decref). */
+/* Parses at most MAX bytes; refuses duplicate keys, depth over 64 and trailing bytes; RAIA_EFORMAT
+ * names WHAT, line and column. *OUT is the caller's (json_decref). */
 raia_status json_parse(const char *text, size_t len, size_t max, const char *what, json_t **out);
 raia_status json_read_file(const char *path, size_t max, json_t **out);
-/* Typed members of OBJECT. A missing member is RAIA_ENOTFOUND, a wrong type RAIA_EFORMAT; both name WHAT
- * and KEY. Strings are borrowed from OBJECT. */
+/* Typed members of OBJECT. A missing member is RAIA_ENOTFOUND, a wrong type RAIA_EFORMAT; both name
+ * WHAT and KEY. Strings are borrowed from OBJECT. */
 raia_status json_get_string(const json_t *object, const char *what, const char *key,
                             const char **out);
 raia_status json_get_i64(const json_t *object, const char *what, const char *key, int64_t min,
@@ -179,9 +182,10 @@ struct opt_spec {
     const struct opt *opts; /* ends with name NULL */
     const char *examples;   /* shown at the end of --help; may be NULL */
 };
-/* Parses argv[1..]; "--" ends options; positionals (and what follows "--") are left in *ARGC/ARGV order as
- * rest[0..*nrest). Unknown options are RAIA_EINVAL with the nearest name. *HELP becomes true after --help or -h,
- * whose text has then been printed to stdout. If STOP_AT_POSITIONAL, the first positional ends options. */
+/* Parses argv[1..]; "--" ends options; positionals (and what follows "--") are left in *ARGC/ARGV
+ * order as rest[0..*nrest). Unknown options are RAIA_EINVAL with the nearest name. *HELP becomes
+ * true after --help or -h, whose text has then been printed to stdout. If STOP_AT_POSITIONAL, the
+ * first positional ends options. */
 raia_status opt_parse(const struct opt_spec *spec, int argc, char **argv, bool stop_at_positional,
                       char **rest, int *nrest, bool *help);
 void opt_print_help(const struct opt_spec *spec, FILE *out);

@@ -1,14 +1,16 @@
-/* cli: the raia program. One file a command (cmd_NAME.c), one table of commands (commands.c). To add a command: write the file, declare it
- * here, add its row; --help, completion and the tests' list follow from the row. */
+/* cli: the raia program. One file a command (cmd_NAME.c), one table of commands (commands.c). To
+ * add a command: write the file, declare it here, add its row; --help, completion and the tests'
+ * list follow from the row. */
 #ifndef RAIA_CLI_H
 #define RAIA_CLI_H
 
 #include "base/base.h"
 
 struct command {
-    const char *name;    /* "train", or "job submit" for the second word of a family */
-    int (*run)(int argc, char **argv); /* argv[0] is the command's last word; returns the exit code */
-    const char *summary; /* one line for `raia --help` */
+    const char *name; /* "train", or "job submit" for the second word of a family */
+    int (*run)(int argc,
+               char **argv); /* argv[0] is the command's last word; returns the exit code */
+    const char *summary;     /* one line for `raia --help` */
     const struct opt_spec *(*spec)(void); /* its options, for completion; may be NULL */
 };
 extern const struct command cli_commands[]; /* ends with name NULL */

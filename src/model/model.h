@@ -1,8 +1,8 @@
 /* model: what a decoder is. Four parts, each its own files:
- *   config      - config.json (older and newer spellings) and presets into a struct; families are rows of a table
- *   tree        - the tree of named modules with named parameters; nothing is allocated for weights
- *   safetensors - reading and writing weights by canonical Hugging Face names, by ranges
- *   decoder     - forward and backward over a device, with weights from a param_store
+ *   config      - config.json (older and newer spellings) and presets into a struct; families are
+ * rows of a table tree        - the tree of named modules with named parameters; nothing is
+ * allocated for weights safetensors - reading and writing weights by canonical Hugging Face names,
+ * by ranges decoder     - forward and backward over a device, with weights from a param_store
  */
 #ifndef RAIA_MODEL_INTERNAL_H
 #define RAIA_MODEL_INTERNAL_H
@@ -30,15 +30,18 @@ struct model_config {
     raia_dtype dtype; /* of the files */
 };
 
-/* From a parsed config.json (borrowed); WHAT names it in errors. A field that is not supported is refused by name. */
+/* From a parsed config.json (borrowed); WHAT names it in errors. A field that is not supported is
+ * refused by name. */
 raia_status config_parse(const json_t *json, const char *what, struct model_config *out);
-raia_status config_preset(const char *name, struct model_config *out); /* RAIA_ENOTFOUND lists the names */
-const char *const *config_preset_names(void);                          /* NULL-terminated */
+raia_status config_preset(const char *name,
+                          struct model_config *out); /* RAIA_ENOTFOUND lists the names */
+const char *const *config_preset_names(void);        /* NULL-terminated */
 const char *config_family_name(const struct model_config *config);
 /* config.json in the older spelling that every transformers reads; the caller decref's. */
 raia_status config_write(const struct model_config *config, json_t **out);
 
-/* Turns NAME (a folder, or ORG/NAME held by the local hub cache) into a folder; *DIR is the caller's to free. */
+/* Turns NAME (a folder, or ORG/NAME held by the local hub cache) into a folder; *DIR is the
+ * caller's to free. */
 raia_status model_resolve(const char *name, char **dir);
 raia_status model_load_config(const char *dir, struct model_config *out);
 
@@ -47,22 +50,24 @@ raia_status model_load_config(const char *dir, struct model_config *out);
 enum param_init { INIT_NORMAL, INIT_ONES, INIT_ZEROS };
 
 struct param {
-    char name[96]; /* "model.layers.3.mlp.up_proj.weight" */
+    char name[96];     /* "model.layers.3.mlp.up_proj.weight" */
     size_t rows, cols; /* cols 0: one dimension of `rows` */
     size_t count;      /* elements */
     int module;        /* the module that owns it (first user when tied) */
     enum param_init init;
 };
 struct module {
-    char name[64]; /* "" for the root, "model", "model.layers", "model.layers.3.mlp" */
-    int parent;    /* -1 for the root */
-    bool list;     /* nn.ModuleList: never a unit by itself */
+    char name[64];           /* "" for the root, "model", "model.layers", "model.layers.3.mlp" */
+    int parent;              /* -1 for the root */
+    bool list;               /* nn.ModuleList: never a unit by itself */
     int first_param, params; /* own parameters: tree->own[first_param ..] index into tree->param */
-    int end;       /* modules of the subtree: [self, end) since modules are in pre-order */
+    int end; /* modules of the subtree: [self, end) since modules are in pre-order */
 };
-/* Modules in the order in which transformers registers them (pre-order): root, model, model.embed_tokens, model.layers, model.layers.0,
- * self_attn, q_proj, k_proj, v_proj, o_proj, (q_norm, k_norm), mlp, gate_proj, up_proj, down_proj, (act_fn has none), input_layernorm,
- * post_attention_layernorm, …, model.norm, lm_head. A tied lm_head shares param 0 of embed_tokens: `own` lists it twice. */
+/* Modules in the order in which transformers registers them (pre-order): root, model,
+ * model.embed_tokens, model.layers, model.layers.0, self_attn, q_proj, k_proj, v_proj, o_proj,
+ * (q_norm, k_norm), mlp, gate_proj, up_proj, down_proj, (act_fn has none), input_layernorm,
+ * post_attention_layernorm, …, model.norm, lm_head. A tied lm_head shares param 0 of embed_tokens:
+ * `own` lists it twice. */
 struct tree {
     struct param *param;
     int params;
@@ -73,8 +78,8 @@ struct tree {
 };
 raia_status tree_build(const struct model_config *config, struct tree *out);
 void tree_release(struct tree *tree);
-int tree_find_param(const struct tree *tree, const char *name);   /* -1: none */
-int tree_find_module(const struct tree *tree, const char *name);  /* -1: none */
+int tree_find_param(const struct tree *tree, const char *name);  /* -1: none */
+int tree_find_module(const struct tree *tree, const char *name); /* -1: none */
 
 /* ---- safetensors ---- */
 
@@ -87,23 +92,28 @@ struct st_tensor {
     uint64_t offset; /* absolute, in that file */
     uint64_t bytes;
 };
-/* The weights of a folder (model.safetensors, or sharded with an index) or one .safetensors file: headers only, validated in full. */
+/* The weights of a folder (model.safetensors, or sharded with an index) or one .safetensors file:
+ * headers only, validated in full. */
 struct st_folder;
 raia_status st_open(const char *path, struct st_folder **out);
 void st_close(struct st_folder *folder);
 int st_count(const struct st_folder *folder);
 const struct st_tensor *st_at(const struct st_folder *folder, int index);
 const struct st_tensor *st_find(const struct st_folder *folder, const char *name); /* NULL: none */
-/* Reads COUNT elements from element FIRST of a tensor, converted to DTYPE (f32, bf16, f16 in any pair; else the same type). */
+/* Reads COUNT elements from element FIRST of a tensor, converted to DTYPE (f32, bf16, f16 in any
+ * pair; else the same type). */
 raia_status st_read(const struct st_folder *folder, const struct st_tensor *tensor, uint64_t first,
                     size_t count, raia_dtype dtype, void *out);
-/* Every parameter of TREE is there with its shape (a tied head may be there too and must then equal the embedding), and nothing else but
- * rotary_emb.inv_freq: RAIA_EFORMAT names the first that is missing or misshapen, RAIA_EUNSUPPORTED one that is not known. */
+/* Every parameter of TREE is there with its shape (a tied head may be there too and must then equal
+ * the embedding), and nothing else but rotary_emb.inv_freq: RAIA_EFORMAT names the first that is
+ * missing or misshapen, RAIA_EUNSUPPORTED one that is not known. */
 raia_status st_check(const struct st_folder *folder, const struct tree *tree, bool tied);
 
-/* The layout of an output file or files before any is written: every rank computes the same and writes its own ranges. */
+/* The layout of an output file or files before any is written: every rank computes the same and
+ * writes its own ranges. */
 struct st_plan;
-/* SHARD: bytes of the largest file (0: 5 GB); one file is model.safetensors, several get an index. */
+/* SHARD: bytes of the largest file (0: 5 GB); one file is model.safetensors, several get an index.
+ */
 raia_status st_plan_new(const struct tree *tree, raia_dtype dtype, uint64_t shard,
                         struct st_plan **out);
 void st_plan_free(struct st_plan *plan);
@@ -119,8 +129,9 @@ const char *st_plan_index(const struct st_plan *plan);
 
 /* Copies tokenizer and other small files of a model folder (not weights, not config.json). */
 raia_status model_copy_small_files(const char *from, const char *to);
-/* Writes a random model of CONFIG into DIR, this part of PARTS only (0..parts-1; part 0 also writes headers and config): values depend on (seed, name, element)
- * alone. No part holds more than a bounded buffer. */
+/* Writes a random model of CONFIG into DIR, this part of PARTS only (0..parts-1; part 0 also writes
+ * headers and config): values depend on (seed, name, element) alone. No part holds more than a
+ * bounded buffer. */
 raia_status model_init_part(const struct model_config *config, const char *dir, raia_dtype dtype,
                             uint64_t seed, int part, int parts);
 
@@ -128,47 +139,57 @@ raia_status model_init_part(const struct model_config *config, const char *dir, 
 
 enum pass { PASS_FORWARD, PASS_BACKWARD };
 
-/* Where a decoder finds its weights and leaves its gradients: FSDP implements it (src/shard); local_store_* below is the plain one.
- * The decoder calls enter before it first uses anything of a module (or of its children) in a pass, leave after the last use; pairs nest as the
- * modules do, each module once a pass, in the same order every step. weight[p] (compute dtype) is valid between enter and leave of p's module; grad[p] between
- * enter and leave in the backward, where the decoder writes every gradient (never reads: no zeroing needed). A tied head is entered as module lm_head.
+/* Where a decoder finds its weights and leaves its gradients: FSDP implements it (src/shard);
+ * local_store_* below is the plain one. The decoder calls enter before it first uses anything of a
+ * module (or of its children) in a pass, leave after the last use; pairs nest as the modules do,
+ * each module once a pass, in the same order every step. weight[p] (compute dtype) is valid between
+ * enter and leave of p's module; grad[p] between enter and leave in the backward, where the decoder
+ * writes every gradient (never reads: no zeroing needed). A tied head is entered as module lm_head.
  *
- * The vocabulary's weights (embed_tokens, lm_head) are apart, since their gradients may be too large to hold: */
+ * The vocabulary's weights (embed_tokens, lm_head) are apart, since their gradients may be too
+ * large to hold: */
 struct param_store {
-    void **weight; /* [params] */
-    void **grad;   /* [params], not for vocabulary weights */
+    void **weight;         /* [params] */
+    void **grad;           /* [params], not for vocabulary weights */
     raia_dtype dtype;      /* of weights */
     raia_dtype grad_dtype; /* of gradients */
     raia_status (*enter)(struct param_store *store, int module, enum pass pass);
     raia_status (*leave)(struct param_store *store, int module, enum pass pass);
-    /* The head's gradient in blocks of rows: head_rows gives memory for rows [row0, row0+rows) (rows <= row_block), which the decoder writes whole
-     * and hands back with head_rows_done. Blocks come in order, cover all rows. */
+    /* The head's gradient in blocks of rows: head_rows gives memory for rows [row0, row0+rows)
+     * (rows <= row_block), which the decoder writes whole and hands back with head_rows_done.
+     * Blocks come in order, cover all rows. */
     size_t row_block;
     raia_status (*head_rows)(struct param_store *store, size_t row0, size_t rows, void **grad);
     raia_status (*head_rows_done)(struct param_store *store, size_t row0, size_t rows);
-    /* The embedding's gradient, last of the backward: rows dy[i] (compute dtype, [count, hidden]) for tokens[i]. Added to the head's when tied. */
+    /* The embedding's gradient, last of the backward: rows dy[i] (compute dtype, [count, hidden])
+     * for tokens[i]. Added to the head's when tied. */
     raia_status (*embed_grad)(struct param_store *store, const uint32_t *tokens, const void *dy,
                               size_t count);
 };
 
 struct decoder;
 struct decoder_options {
-    size_t batch, seq;      /* largest samples a step on this rank, tokens a sample */
-    size_t logits_bytes;    /* budget for logits (0: 128 MiB); beyond it the head is computed twice, block by block */
+    size_t batch, seq;   /* largest samples a step on this rank, tokens a sample */
+    size_t logits_bytes; /* budget for logits (0: 128 MiB); beyond it the head is computed twice,
+                            block by block */
 };
-/* Allocates activations and workspace for the largest batch and plans every operation (a dry run of the step on STORE's enter/leave with
- * device->planning set: the store sees the module order before step 0 and may record it). Borrows all arguments. */
+/* Allocates activations and workspace for the largest batch and plans every operation (a dry run of
+ * the step on STORE's enter/leave with device->planning set: the store sees the module order before
+ * step 0 and may record it). Borrows all arguments. */
 raia_status decoder_new(struct decoder **out, struct device *device,
                         const struct model_config *config, const struct tree *tree,
                         struct param_store *store, const struct decoder_options *options);
 void decoder_free(struct decoder *decoder);
-/* tokens: [batch, seq]. Adds up the cross-entropy of the seq-1 predictions of each sample (targets[i] < 0 ignored; targets NULL: next tokens) in *LOSS_SUM (f64) and leaves
- * in the store the gradients of SCALE * that sum. batch <= options.batch; the last position of each sample predicts nothing. */
+/* tokens: [batch, seq]. Adds up the cross-entropy of the seq-1 predictions of each sample
+ * (targets[i] < 0 ignored; targets NULL: next tokens) in *LOSS_SUM (f64) and leaves in the store
+ * the gradients of SCALE * that sum. batch <= options.batch; the last position of each sample
+ * predicts nothing. */
 raia_status decoder_forward_backward(struct decoder *decoder, const uint32_t *tokens, size_t batch,
                                      float scale, double *loss_sum);
 raia_status decoder_loss(struct decoder *decoder, const uint32_t *tokens, size_t batch,
                          double *loss_sum);
-/* Bytes this decoder allocated (activations, statistics, workspace), as its formula says before allocating. */
+/* Bytes this decoder allocated (activations, statistics, workspace), as its formula says before
+ * allocating. */
 size_t decoder_bytes(const struct model_config *config, raia_dtype dtype,
                      const struct decoder_options *options);
 

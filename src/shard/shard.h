@@ -1,6 +1,7 @@
-/* shard: FSDP. A wrap policy makes modules into units; a unit's parameters lie in one flat buffer of which every rank owns one
- * slice of parameters, gradients and optimizer state; a schedule fixed before step 0 says when each unit is gathered, used, released and
- * reduced. Implements the decoder's param_store. */
+/* shard: FSDP. A wrap policy makes modules into units; a unit's parameters lie in one flat buffer
+ * of which every rank owns one slice of parameters, gradients and optimizer state; a schedule fixed
+ * before step 0 says when each unit is gathered, used, released and reduced. Implements the
+ * decoder's param_store. */
 #ifndef RAIA_SHARD_H
 #define RAIA_SHARD_H
 
@@ -19,17 +20,18 @@ raia_status shard_parse_precision(const char *text, enum precision *out);
 /* ---- units ---- */
 
 struct unit {
-    int module;      /* the module that is wrapped; the root unit holds what is left */
-    int *param;      /* parameters in tree order */
+    int module; /* the module that is wrapped; the root unit holds what is left */
+    int *param; /* parameters in tree order */
     int params;
-    uint64_t count;  /* elements, without padding */
+    uint64_t count; /* elements, without padding */
 };
 struct unit_list {
     struct unit *unit; /* in pre-order of their modules: unit 0 is the root's */
     int units;
-    int *unit_of;      /* [params] */
+    int *unit_of; /* [params] */
 };
-/* PyTorch's size_based_auto_wrap_policy to the letter (children first), or one unit for each decoder layer with embedding and head apart. */
+/* PyTorch's size_based_auto_wrap_policy to the letter (children first), or one unit for each
+ * decoder layer with embedding and head apart. */
 raia_status units_build(const struct tree *tree, enum wrap_policy policy, uint64_t min_params,
                         struct unit_list *out);
 void units_release(struct unit_list *units);
@@ -41,9 +43,9 @@ struct shard_options {
     enum wrap_policy wrap;
     uint64_t min_unit_params; /* for WRAP_SIZE; default 10,000,000 */
     enum precision precision;
-    bool reduce_f32;          /* gradients cross nodes in f32 */
-    size_t prefetch;          /* units gathered ahead; default 1 */
-    size_t row_block_bytes;   /* largest gradient block of a vocabulary weight (0: 32 MiB) */
+    bool reduce_f32;        /* gradients cross nodes in f32 */
+    size_t prefetch;        /* units gathered ahead; default 1 */
+    size_t row_block_bytes; /* largest gradient block of a vocabulary weight (0: 32 MiB) */
 };
 struct shard_adamw {
     float lr, beta1, beta2, eps, weight_decay, grad_clip; /* grad_clip 0: none */
@@ -56,28 +58,32 @@ raia_status shard_new(struct shard **out, struct device *device, raia_comm *comm
                       const struct tree *tree, const struct shard_options *options);
 void shard_free(struct shard *shard);
 struct param_store *shard_store(struct shard *shard);
-/* Called once between decoder_new (whose dry run recorded the module order) and the first step: fixes the schedule. */
+/* Called once between decoder_new (whose dry run recorded the module order) and the first step:
+ * fixes the schedule. */
 raia_status shard_plan_end(struct shard *shard);
 
 /* Each rank reads only its own slices from FOLDER, or makes them from SEED (init of the model). */
 raia_status shard_load(struct shard *shard, const struct st_folder *folder);
 raia_status shard_init(struct shard *shard, const struct model_config *config, uint64_t seed);
-/* Calls WRITE for each contiguous piece of a parameter that this rank owns, in DTYPE, in bounded pieces. */
+/* Calls WRITE for each contiguous piece of a parameter that this rank owns, in DTYPE, in bounded
+ * pieces. */
 typedef raia_status shard_piece(void *self, int param, uint64_t first, size_t count,
                                 const void *data);
 raia_status shard_export(struct shard *shard, raia_dtype dtype, shard_piece *write, void *self);
 
-/* A step is: shard_step_begin, decoder_forward_backward (once, or several times to accumulate), shard_step_end. */
+/* A step is: shard_step_begin, decoder_forward_backward (once, or several times to accumulate),
+ * shard_step_end. */
 raia_status shard_step_begin(struct shard *shard);
-/* Norm of all gradients before clipping (f64), clipping, AdamW on this rank's slices. STEP is 1 for the first update. */
+/* Norm of all gradients before clipping (f64), clipping, AdamW on this rank's slices. STEP is 1 for
+ * the first update. */
 raia_status shard_step_end(struct shard *shard, const struct shard_adamw *adamw, uint64_t step,
                            double *grad_norm);
 /* An evaluation pass: decoder_loss between these. */
 raia_status shard_eval_begin(struct shard *shard);
 raia_status shard_eval_end(struct shard *shard);
 
-/* Bytes by the formulas, before allocating: what a rank holds steadily (proportional: a node's shared memory divided by its ranks) and at its peak, and
- * what a step sends off a node. */
+/* Bytes by the formulas, before allocating: what a rank holds steadily (proportional: a node's
+ * shared memory divided by its ranks) and at its peak, and what a step sends off a node. */
 struct shard_bytes {
     uint64_t weights, gradients, state; /* steady, proportional */
     uint64_t gathered, transient;       /* buffers for units in flight, gradients in flight */

@@ -1,18 +1,19 @@
 /* tensor: devices and the table of operations that a device carries out.
  *
- * A device has one `struct ops`: a row of functions, one for each operation. The decoder, the optimizer
- * and the collectives call through it and never know which device they run on. src/kernels/cpu fills one such
- * table for each instruction set (and one of plain reference code); a plug-in can bring another.
+ * A device has one `struct ops`: a row of functions, one for each operation. The decoder, the
+ * optimizer and the collectives call through it and never know which device they run on.
+ * src/kernels/cpu fills one such table for each instruction set (and one of plain reference code);
+ * a plug-in can bring another.
  *
  * Matrices are row-major. Every pointer is memory of the device. Outputs do not overlap inputs
- * unless the operation says so. Rows of activations are tokens. "T" is bf16 or f32, given by `dtype`;
- * statistics (rstd, lse, losses) are always f32. All sums are accumulated in f32 or wider.
+ * unless the operation says so. Rows of activations are tokens. "T" is bf16 or f32, given by
+ * `dtype`; statistics (rstd, lse, losses) are always f32. All sums are accumulated in f32 or wider.
  * Bits depend on shapes, on the table and on the number of threads, on nothing else.
  *
- * Planning. While device->planning is true an operation computes nothing and touches no operand (its pointers may
- * be NULL): it makes what it will need for this shape (compiled primitives, scratch size). After
- * device_plan_end() the same calls allocate nothing. A shape that was not planned is made ready at its first
- * use: correct, but it allocates. */
+ * Planning. While device->planning is true an operation computes nothing and touches no operand
+ * (its pointers may be NULL): it makes what it will need for this shape (compiled primitives,
+ * scratch size). After device_plan_end() the same calls allocate nothing. A shape that was not
+ * planned is made ready at its first use: correct, but it allocates. */
 #ifndef RAIA_TENSOR_H
 #define RAIA_TENSOR_H
 
@@ -25,9 +26,10 @@
 
 struct device;
 
-/* C[m,n] = A[m,k] * B[k,n] (+ bias[n]) (+ C if accumulate). `ta`: A is stored [k,m]; `tb`: B is stored
- * [n,k]. lda, ldb, ldc are elements between stored rows. A and B have `dtype`; C has `c_dtype` (f32, or bf16
- * when dtype is bf16); bias has `dtype`, may be NULL, only with accumulate false. */
+/* C[m,n] = A[m,k] * B[k,n] (+ bias[n]) (+ C if accumulate). `ta`: A is stored [k,m]; `tb`: B is
+ * stored [n,k]. lda, ldb, ldc are elements between stored rows. A and B have `dtype`; C has
+ * `c_dtype` (f32, or bf16 when dtype is bf16); bias has `dtype`, may be NULL, only with accumulate
+ * false. */
 struct gemm {
     size_t m, n, k;
     const void *a, *b;
@@ -47,7 +49,8 @@ struct col_sum {
 };
 
 /* s = x + add (written to `sum` when add is not NULL, else s = x); rstd[r] = 1/sqrt(mean(s²)+eps);
- * y = T(s*rstd) * w, rounded to T before the weight as transformers does. sum may equal x or add. */
+ * y = T(s*rstd) * w, rounded to T before the weight as transformers does. sum may equal x or add.
+ */
 struct rmsnorm_fwd {
     const void *x, *add, *w;
     void *sum, *y;
@@ -71,7 +74,8 @@ struct rmsnorm_bwd {
 /* Rotary embedding (half-split), with an optional RMS norm of each head before it (qwen3). x is
  * [tokens, heads, head_dim] with `stride` elements between tokens; positions are token % seq.
  * cos_sin is [seq, head_dim] f32: cos of the first half's angles, then sin of them.
- * y may equal x when norm_w is NULL. With norm_w: rstd[tokens, heads] is written, x must be kept for backward. */
+ * y may equal x when norm_w is NULL. With norm_w: rstd[tokens, heads] is written, x must be kept
+ * for backward. */
 struct rope_fwd {
     const void *x, *norm_w;
     const float *cos_sin;
@@ -81,7 +85,8 @@ struct rope_fwd {
     float eps;
     raia_dtype dtype;
 };
-/* dx from dy (dx may equal dy when the strides are equal); dnorm_w[head_dim] (T) is written when norm_w is given. */
+/* dx from dy (dx may equal dy when the strides are equal); dnorm_w[head_dim] (T) is written when
+ * norm_w is given. */
 struct rope_bwd {
     const void *dy, *x, *norm_w;
     const float *cos_sin, *rstd;
@@ -92,8 +97,9 @@ struct rope_bwd {
 };
 
 /* Causal attention with grouped heads (query head g uses key head g / (heads/kv_heads)), scale
- * head_dim^-0.5. q, out: [batch*seq, heads, head_dim]; k, v: [batch*seq, kv_heads, head_dim], each with its
- * own stride between tokens. lse[batch, heads, seq] f32 (natural log). The score matrix is never stored. */
+ * head_dim^-0.5. q, out: [batch*seq, heads, head_dim]; k, v: [batch*seq, kv_heads, head_dim], each
+ * with its own stride between tokens. lse[batch, heads, seq] f32 (natural log). The score matrix is
+ * never stored. */
 struct attention_fwd {
     const void *q, *k, *v;
     void *out;
@@ -109,8 +115,8 @@ struct attention_bwd {
     void *dq, *dk, *dv;
 };
 
-/* y = silu(gate) * up, elementwise over n; bwd writes dgate and dup (may equal gate and up). When `y` is not
- * NULL the backward also writes the forward's value again (for recompute). */
+/* y = silu(gate) * up, elementwise over n; bwd writes dgate and dup (may equal gate and up). When
+ * `y` is not NULL the backward also writes the forward's value again (for recompute). */
 struct swiglu_fwd {
     const void *gate, *up;
     void *y;
@@ -124,7 +130,8 @@ struct swiglu_bwd {
     raia_dtype dtype;
 };
 
-/* y[i] = table[token[i]], rows of `cols`. Tokens are < rows of the table (checked by the caller). */
+/* y[i] = table[token[i]], rows of `cols`. Tokens are < rows of the table (checked by the caller).
+ */
 struct embed_fwd {
     const void *table;
     const uint32_t *tokens;
@@ -132,8 +139,8 @@ struct embed_fwd {
     size_t count, cols;
     raia_dtype dtype;
 };
-/* dtable[token[i] - row0] += dy[i] for the tokens in [row0, row0+rows), in order of i; accumulated in f32
- * and rounded to `out_dtype` once a row. dtable is [rows, cols]. */
+/* dtable[token[i] - row0] += dy[i] for the tokens in [row0, row0+rows), in order of i; accumulated
+ * in f32 and rounded to `out_dtype` once a row. dtable is [rows, cols]. */
 struct embed_bwd {
     const void *dy;
     const uint32_t *tokens;
@@ -142,9 +149,9 @@ struct embed_bwd {
     raia_dtype dtype, out_dtype;
 };
 
-/* Cross-entropy on a block of the vocabulary. logits[rows, ld] holds columns [col0, col0+cols) of the whole row, in
- * `dtype`. Running f32 statistics for each row: max, sum of exp(l - max), the target's logit. target < 0: the row
- * is ignored. `first` starts the statistics. */
+/* Cross-entropy on a block of the vocabulary. logits[rows, ld] holds columns [col0, col0+cols) of
+ * the whole row, in `dtype`. Running f32 statistics for each row: max, sum of exp(l - max), the
+ * target's logit. target < 0: the row is ignored. `first` starts the statistics. */
 struct ce_stats {
     const void *logits;
     const int32_t *targets;
@@ -171,10 +178,11 @@ struct ce_bwd {
 };
 
 /* AdamW as torch.optim.AdamW: p -= lr*wd*p; m = b1*m+(1-b1)g; v = b2*v+(1-b2)g²;
- * p -= lr/(1-b1^t) * m / (sqrt(v/(1-b2^t)) + eps), with g multiplied by *grad_scale first (clipping; a device
- * pointer so that no host wait is needed). Maths in f32. param is the working copy in param_dtype; when `master` is not NULL it
- * holds the f32 value and param is its rounding. m and v have state_dtype. Stochastic rounding (bf16 targets) draws its
- * bits from (seed, step, tensor, element0 + i, which of param/m/v): the same for any sharding. */
+ * p -= lr/(1-b1^t) * m / (sqrt(v/(1-b2^t)) + eps), with g multiplied by *grad_scale first
+ * (clipping; a device pointer so that no host wait is needed). Maths in f32. param is the working
+ * copy in param_dtype; when `master` is not NULL it holds the f32 value and param is its rounding.
+ * m and v have state_dtype. Stochastic rounding (bf16 targets) draws its bits from (seed, step,
+ * tensor, element0 + i, which of param/m/v): the same for any sharding. */
 struct adamw {
     void *param, *m, *v;
     float *master;
@@ -183,7 +191,7 @@ struct adamw {
     raia_dtype param_dtype, grad_dtype, state_dtype;
     float lr, beta1, beta2, eps, weight_decay;
     const float *grad_scale;
-    uint64_t step;      /* 1 for the first update */
+    uint64_t step; /* 1 for the first update */
     bool stochastic;
     uint64_t seed, tensor, element0;
 };
@@ -196,8 +204,9 @@ struct sq_sum {
     raia_dtype dtype;
 };
 
-/* dst = op over `sources` (fp32 accumulation in order 0..n-1, then one rounding), `count` elements. dst may equal one source.
- * AVG divides by `divisor` when it is not 0, else by n. dst_dtype may differ from dtype for floats. */
+/* dst = op over `sources` (fp32 accumulation in order 0..n-1, then one rounding), `count` elements.
+ * dst may equal one source. AVG divides by `divisor` when it is not 0, else by n. dst_dtype may
+ * differ from dtype for floats. */
 struct reduce {
     const void *const *sources;
     int n;
@@ -225,7 +234,8 @@ struct random_normal {
     raia_dtype dtype;
 };
 
-/* X(operation): the table's columns. Adding one is: its struct above, a name here, a function in each table. */
+/* X(operation): the table's columns. Adding one is: its struct above, a name here, a function in
+ * each table. */
 #define OPS_MAP(X)                                                                                 \
     X(gemm)                                                                                        \
     X(col_sum)                                                                                     \
@@ -250,12 +260,13 @@ struct random_normal {
 
 struct ops {
     const char *name; /* "reference", "avx2", "avx512", "avx512-bf16" */
-#define OPS_X(op) raia_status (*op)(struct device *device, const struct op *args);
+#define OPS_X(op) raia_status (*op)(struct device * device, const struct op *args);
     OPS_MAP(OPS_X)
 #undef OPS_X
     raia_status (*zero)(struct device *device, void *p, size_t bytes);
     raia_status (*copy)(struct device *device, void *dst, const void *src, size_t bytes);
-    raia_status (*alloc)(struct device *device, size_t bytes, void **out); /* 64-byte aligned, zeroed */
+    raia_status (*alloc)(struct device *device, size_t bytes,
+                         void **out); /* 64-byte aligned, zeroed */
     void (*release)(struct device *device, void *p, size_t bytes);
     raia_status (*plan_end)(struct device *device);
     void (*close)(struct device *device);
@@ -269,9 +280,10 @@ struct device {
     void *impl; /* the table's own */
 };
 
-/* Opens "cpu" (best table for this machine), "cpu:NAME" (that table; RAIA_EUNSUPPORTED if the machine lacks it) with THREADS
- * threads (0: the cores this process may use). Helper threads sleep on a futex when idle; they may spin briefly only
- * when `threads` <= cores. RAIA_CPU=NAME in the environment chooses the table for "cpu". */
+/* Opens "cpu" (best table for this machine), "cpu:NAME" (that table; RAIA_EUNSUPPORTED if the
+ * machine lacks it) with THREADS threads (0: the cores this process may use). Helper threads sleep
+ * on a futex when idle; they may spin briefly only when `threads` <= cores. RAIA_CPU=NAME in the
+ * environment chooses the table for "cpu". */
 raia_status device_open(struct device **out, const char *which, int threads);
 void device_close(struct device *device);
 raia_status device_plan_end(struct device *device);
@@ -289,7 +301,8 @@ float bf16_to_f32(uint16_t x);
 uint16_t bf16_from_f32(float x);
 float f16_to_f32(uint16_t x);
 uint16_t f16_from_f32(float x);
-/* The counter-based generator behind stochastic rounding and random_normal: 64 random bits for a key and a counter. */
+/* The counter-based generator behind stochastic rounding and random_normal: 64 random bits for a
+ * key and a counter. */
 uint64_t random_bits(uint64_t seed, uint64_t stream, uint64_t counter);
 
 #endif
