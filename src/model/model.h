@@ -142,9 +142,10 @@ enum pass { PASS_FORWARD, PASS_BACKWARD };
 /* Where a decoder finds its weights and leaves its gradients: FSDP implements it (src/shard);
  * local_store_* below is the plain one. The decoder calls enter before it first uses anything of a
  * module (or of its children) in a pass, leave after the last use; pairs nest as the modules do,
- * each module once a pass, in the same order every step. weight[p] (compute dtype) is valid between
- * enter and leave of p's module; grad[p] between enter and leave in the backward, where the decoder
- * writes every gradient (never reads: no zeroing needed). A tied head is entered as module lm_head.
+ * each module once a pass, in the same order every step (written down at the top of decoder.c).
+ * weight[p] (compute dtype) is valid between enter and leave of p's module; grad[p] between
+ * enter and leave in the backward, where the decoder writes every gradient (never reads: no zeroing
+ * needed). A tied head is entered as module lm_head.
  *
  * The vocabulary's weights (embed_tokens, lm_head) are apart, since their gradients may be too
  * large to hold: */
@@ -162,7 +163,8 @@ struct param_store {
     raia_status (*head_rows)(struct param_store *store, size_t row0, size_t rows, void **grad);
     raia_status (*head_rows_done)(struct param_store *store, size_t row0, size_t rows);
     /* The embedding's gradient, last of the backward: rows dy[i] (compute dtype, [count, hidden])
-     * for tokens[i]. Added to the head's when tied. */
+     * for tokens[i], both memory of the device. Added to the head's when tied. The module
+     * embed_tokens is not entered for it: its weight is not needed. */
     raia_status (*embed_grad)(struct param_store *store, const uint32_t *tokens, const void *dy,
                               size_t count);
 };
@@ -180,14 +182,18 @@ raia_status decoder_new(struct decoder **out, struct device *device,
                         const struct model_config *config, const struct tree *tree,
                         struct param_store *store, const struct decoder_options *options);
 void decoder_free(struct decoder *decoder);
-/* tokens: [batch, seq]. Adds up the cross-entropy of the seq-1 predictions of each sample
- * (targets[i] < 0 ignored; targets NULL: next tokens) in *LOSS_SUM (f64) and leaves in the store
- * the gradients of SCALE * that sum. batch <= options.batch; the last position of each sample
- * predicts nothing. */
-raia_status decoder_forward_backward(struct decoder *decoder, const uint32_t *tokens, size_t batch,
-                                     float scale, double *loss_sum);
-raia_status decoder_loss(struct decoder *decoder, const uint32_t *tokens, size_t batch,
-                         double *loss_sum);
+/* tokens: [batch, seq] in host memory, each < vocab (RAIA_EINVAL names the first that is not).
+ * targets[i] is the token that position i predicts, < 0 for none; NULL: the next token of the
+ * sample, none for its last. *LOSS_SUM becomes the sum of the cross-entropies (added up in f64), and
+ * the store is left with the gradients of SCALE * that sum. batch <= options.batch; with batch 0
+ * the rank still takes part in everything the store does and leaves gradients of zero.
+ * After a failure the decoder and its store can only be freed. */
+raia_status decoder_forward_backward(struct decoder *decoder, const uint32_t *tokens,
+                                     const int32_t *targets, size_t batch, float scale,
+                                     double *loss_sum);
+/* The same sum without gradients: the forward's events only. */
+raia_status decoder_loss(struct decoder *decoder, const uint32_t *tokens, const int32_t *targets,
+                         size_t batch, double *loss_sum);
 /* Bytes this decoder allocated (activations, statistics, workspace), as its formula says before
  * allocating. */
 size_t decoder_bytes(const struct model_config *config, raia_dtype dtype,
