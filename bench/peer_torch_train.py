@@ -206,6 +206,23 @@ def train(torch, args, shape):
     }
 
 
+def gemm(torch, args):
+    """The machine's matmul rate in the dtype: the median of the shapes that a training step is made of."""
+    torch.set_num_threads(args.threads)
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[args.dtype]
+    rates = []
+    for m, n, k in ((1024, 1536, 576), (1024, 576, 1536), (2048, 8960, 1536)):
+        a, b = torch.randn(m, k).to(dtype), torch.randn(n, k).to(dtype)
+        times = []
+        for _ in range(12):
+            t0 = time.perf_counter()
+            a @ b.t()
+            times.append(time.perf_counter() - t0)
+        rates.append(2e-9 * m * n * k / statistics.median(times[2:]))
+    return {"peer": "torch", "version": torch.__version__, "dtype": args.dtype, "threads": args.threads,
+            "gemm_gflops": round(statistics.median(rates), 1)}
+
+
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", choices=sorted(PRESETS), default="135m")
@@ -221,6 +238,7 @@ def parse_args():
     parser.add_argument("--hf", action="store_true", help="transformers' model")
     parser.add_argument("--compile", action="store_true", help="torch.compile")
     parser.add_argument("--keep-grads", action="store_true", help="zero the gradients in place")
+    parser.add_argument("--gemm", action="store_true", help="measure the matmul rate instead")
     args = parser.parse_args()
     if args.autocast:
         args.dtype = "bf16"
@@ -234,7 +252,8 @@ def main():
     except ImportError as e:
         print(f"peer_torch_train: {sys.executable} has no torch: {e}", file=sys.stderr)
         return 69
-    print(json.dumps(train(torch, args, PRESETS[args.preset])), flush=True)
+    result = gemm(torch, args) if args.gemm else train(torch, args, PRESETS[args.preset])
+    print(json.dumps(result), flush=True)
     return 0
 
 

@@ -45,15 +45,13 @@ def same_training(args, train):
 
 def with_norms(first, size, moved):
     """A vector of the given norm at the given distance from first: part of it along first, part across."""
-    if len(first) % 2:
-        even, odd = first[:-1], first[-1:]
-    else:
-        even, odd = first, array("f")
-    across = array("f", (v for i in range(0, len(even), 2) for v in (-even[i + 1], even[i]))) + array("f", [0.0] * len(odd))
+    pairs = range(0, len(first) - 1, 2)
+    across = array("f", (v for i in pairs for v in (-first[i + 1], first[i])))
+    across.extend([0.0] * (len(first) % 2))
     length, side = norm(first), norm(across)
     a = ((size**2 - moved**2) / length**2 + 1) / 2
     b = math.sqrt(max(size**2 - (a * length) ** 2, 0)) / side
-    # across is at a right angle to first, since its pairs are turned by a quarter
+    # "across" is at a right angle to first: its pairs are turned by a quarter
     return array("f", (a * x + b * y for x, y in zip(first, across)))
 
 

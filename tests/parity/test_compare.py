@@ -28,9 +28,10 @@ class Compare(unittest.TestCase):
 
     def test_each_fault_is_seen_and_named(self):
         said = {
-            "loss": "loss step 2", "grad_norm": "grad_norm step 2", "norm": "norms model.", "delta": "delta_norms model.",
-            "name": "tensors missing", "hole": "a hole", "lr": "lr differs", "nan": "no JSON",
-            "garbage": "is no JSON object", "short": "steps reported", "status": "the end event says", "exit": "exit code 1",
+            "loss": "loss step 2", "grad_norm": "grad_norm step 2", "norm": "norms model.",
+            "delta": "delta_norms model.", "name": "tensors missing", "hole": "a hole", "lr": "lr differs",
+            "nan": "no JSON", "garbage": "is no JSON object", "short": "steps reported",
+            "status": "the end event says", "exit": "exit code 1",
         }
         for fault, words in said.items():
             with self.subTest(fault):
