@@ -45,7 +45,9 @@ F32_LIMITS = {"loss": 1e-4, "grad_norm": 1e-4, "norms": 1e-4, "delta_norms": 1e-
 # over a run's steps (losses, gradient norms) or tensors (final norms), and the bound is the larger of torch's two
 # draws (its two attentions).  Six steps of one run are still few: those two draws, alike in quality, differ from
 # each other by up to a factor of 2 in the losses.  Hence a slack for a single run; over all runs of a kind luck
-# evens out, and the mean ratio (geometric) has none.
+# evens out, and the mean ratio (geometric) has none.  Both can be met: an AdamW with f32 arithmetic over bf16 state,
+# tried in torch on all cases, has mean ratios of 0.35 to 0.85, stochastic rounding the smaller ones; its worst
+# single ratio is 1.86 (a gradient norm under stochastic rounding).
 ONE_RUN_SLACK = 2.0
 ALL_RUNS_LIMIT = 1.0
 POOL_NEEDS = 6  # runs, for the mean to mean something
