@@ -1,9 +1,13 @@
 /* model: what a decoder is. Four parts, each its own files:
- *   config      - config.json (older and newer spellings) and presets into a struct; families are
- * rows of a table tree        - the tree of named modules with named parameters; nothing is
- * allocated for weights safetensors - reading and writing weights by canonical Hugging Face names,
- * by ranges decoder     - forward and backward over a device, with weights from a param_store
- */
+ *
+ * config: config.json (older and newer spellings) and presets into a struct; families are rows of
+ * a table.
+ *
+ * tree: the tree of named modules with named parameters; nothing is allocated for weights.
+ *
+ * safetensors: reading and writing weights by canonical Hugging Face names, by ranges.
+ *
+ * decoder: forward and backward over a device, with weights from a param_store. */
 #ifndef RAIA_MODEL_INTERNAL_H
 #define RAIA_MODEL_INTERNAL_H
 
@@ -26,7 +30,9 @@ struct model_config {
     double rope_factor, rope_low_freq, rope_high_freq, rope_original_max; /* llama3 */
     size_t max_positions;
     bool tied, qkv_bias, qk_norm;
-    int64_t bos, eos; /* -1: none; the first of a list */
+    int64_t bos, eos, pad; /* -1: none; eos is the first of the list */
+    int64_t eos_list[16];
+    int eos_count;
     raia_dtype dtype; /* of the files */
 };
 
@@ -37,8 +43,12 @@ raia_status config_preset(const char *name,
                           struct model_config *out); /* RAIA_ENOTFOUND lists the names */
 const char *const *config_preset_names(void);        /* NULL-terminated */
 const char *config_family_name(const struct model_config *config);
+/* "bfloat16"; NULL for a type that is none of a model's. */
+const char *config_dtype_name(raia_dtype dtype);
 /* config.json in the older spelling that every transformers reads; the caller decref's. */
 raia_status config_write(const struct model_config *config, json_t **out);
+/* The same as DIR/config.json. */
+raia_status model_save_config(const struct model_config *config, const char *dir);
 
 /* Turns NAME (a folder, or ORG/NAME held by the local hub cache) into a folder; *DIR is the
  * caller's to free. */
