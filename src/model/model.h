@@ -95,7 +95,8 @@ int tree_find_module(const struct tree *tree, const char *name); /* -1: none */
 
 struct st_tensor {
     char *name;
-    raia_dtype dtype;
+    const char *tag;  /* the type's name in the file: "BF16", "F8_E4M3" */
+    raia_dtype dtype; /* RAIA_DTYPE_COUNT: a type that raia knows of but does not compute with */
     int dims;
     uint64_t shape[8];
     int file;        /* index into files */
@@ -103,11 +104,13 @@ struct st_tensor {
     uint64_t bytes;
 };
 /* The weights of a folder (model.safetensors, or sharded with an index) or one .safetensors file:
- * headers only, validated in full. */
+ * headers only, validated in full. Files stay open, are read and never mapped: one that shrinks is
+ * an error, not a signal. Any thread may read. */
 struct st_folder;
 raia_status st_open(const char *path, struct st_folder **out);
 void st_close(struct st_folder *folder);
 int st_count(const struct st_folder *folder);
+/* Tensors of all files, in the order of their names. */
 const struct st_tensor *st_at(const struct st_folder *folder, int index);
 const struct st_tensor *st_find(const struct st_folder *folder, const char *name); /* NULL: none */
 /* Reads COUNT elements from element FIRST of a tensor, converted to DTYPE (f32, bf16, f16 in any
@@ -116,7 +119,8 @@ raia_status st_read(const struct st_folder *folder, const struct st_tensor *tens
                     size_t count, raia_dtype dtype, void *out);
 /* Every parameter of TREE is there with its shape (a tied head may be there too and must then equal
  * the embedding), and nothing else but rotary_emb.inv_freq: RAIA_EFORMAT names the first that is
- * missing or misshapen, RAIA_EUNSUPPORTED one that is not known. */
+ * missing or misshapen, RAIA_EUNSUPPORTED one that is not known. Reads headers only, but for the
+ * copy of a tied head, which it reads whole: let one rank call it. */
 raia_status st_check(const struct st_folder *folder, const struct tree *tree, bool tied);
 
 /* The layout of an output file or files before any is written: every rank computes the same and
@@ -139,6 +143,11 @@ const char *st_plan_index(const struct st_plan *plan);
 
 /* Copies tokenizer and other small files of a model folder (not weights, not config.json). */
 raia_status model_copy_small_files(const char *from, const char *to);
+/* Elements [FIRST, FIRST + COUNT) of a parameter of a random model into OUT, memory of DEVICE:
+ * normal with STD (the config's init_std), ones or zeros. Values depend on (seed, name, element)
+ * alone, through ops->random_normal with str_hash(name) as the tensor. */
+raia_status param_fill(struct device *device, const struct param *param, double std, uint64_t seed,
+                       uint64_t first, size_t count, raia_dtype dtype, void *out);
 /* Writes a random model of CONFIG into DIR, this part of PARTS only (0..parts-1; part 0 also writes
  * headers and config): values depend on (seed, name, element) alone. No part holds more than a
  * bounded buffer. */
@@ -194,10 +203,10 @@ raia_status decoder_new(struct decoder **out, struct device *device,
 void decoder_free(struct decoder *decoder);
 /* tokens: [batch, seq] in host memory, each < vocab (RAIA_EINVAL names the first that is not).
  * targets[i] is the token that position i predicts, < 0 for none; NULL: the next token of the
- * sample, none for its last. *LOSS_SUM becomes the sum of the cross-entropies (added up in f64), and
- * the store is left with the gradients of SCALE * that sum. batch <= options.batch; with batch 0
- * the rank still takes part in everything the store does and leaves gradients of zero.
- * After a failure the decoder and its store can only be freed. */
+ * sample, none for its last. *LOSS_SUM becomes the sum of the cross-entropies (added up in f64),
+ * and the store is left with the gradients of SCALE * that sum. batch <= options.batch; with batch
+ * 0 the rank still takes part in everything the store does and leaves gradients of zero. After a
+ * failure the decoder and its store can only be freed. */
 raia_status decoder_forward_backward(struct decoder *decoder, const uint32_t *tokens,
                                      const int32_t *targets, size_t batch, float scale,
                                      double *loss_sum);
