@@ -23,6 +23,11 @@ void launch_world_release(struct world *world);
 
 /* ---- the driver's side ---- */
 
+/* The host that the driver's control channel listens on, and by which ranks reach it: loopback when
+ * every rank is here, else the address of this machine that its head's other nodes know
+ * (RAIA_NODE_ADDRESS, or the one used towards the head). Both have room for 256 bytes. */
+raia_status launch_control_host(char *listen_host, char *reach_host);
+
 enum { LAUNCH_ALL = -1 }; /* all workers of the cluster, or one rank on this machine */
 
 struct launch_request {
@@ -32,6 +37,7 @@ struct launch_request {
     char *const *argv; /* the program to start again; argv[0] is replaced by its own path */
     const char *control_token;
     uint16_t control_port;
+    int stdout_fd;    /* local launcher: where the ranks' stdout goes (1 or 2); stderr goes to 2 */
     double pending_s; /* how long to wait for room; 0: 600 */
 };
 struct launch_exit {
