@@ -50,10 +50,14 @@ raia_status config_write(const struct model_config *config, json_t **out);
 /* The same as DIR/config.json. */
 raia_status model_save_config(const struct model_config *config, const char *dir);
 
-/* Turns NAME (a folder, or ORG/NAME held by the local hub cache) into a folder; *DIR is the
- * caller's to free. */
+/* Turns NAME (a folder, or ORG/NAME or ORG/NAME@REVISION held by the local hub cache) into a
+ * folder; *DIR is the caller's to free. A snapshot must have config.json and every file that its
+ * index names. */
 raia_status model_resolve(const char *name, char **dir);
 raia_status model_load_config(const char *dir, struct model_config *out);
+/* The config of a folder, a preset or a hub id, in this order. *DIR is the folder, the caller's to
+ * free; NULL for a preset. */
+raia_status model_find(const char *name, struct model_config *config, char **dir);
 
 /* ---- tree ---- */
 
@@ -141,18 +145,30 @@ void st_plan_place(const struct st_plan *plan, int param, int *file, uint64_t *o
 /* model.safetensors.index.json's text, or NULL for one file; borrowed. */
 const char *st_plan_index(const struct st_plan *plan);
 
-/* Copies tokenizer and other small files of a model folder (not weights, not config.json). */
+/* Copies tokenizer and other small files of a model folder (not weights, not config.json). Links
+ * are followed within the folder, and within its repository where it is a snapshot of the hub's
+ * cache; others are left out with a warning. */
 raia_status model_copy_small_files(const char *from, const char *to);
 /* Elements [FIRST, FIRST + COUNT) of a parameter of a random model into OUT, memory of DEVICE:
  * normal with STD (the config's init_std), ones or zeros. Values depend on (seed, name, element)
  * alone, through ops->random_normal with str_hash(name) as the tensor. */
 raia_status param_fill(struct device *device, const struct param *param, double std, uint64_t seed,
                        uint64_t first, size_t count, raia_dtype dtype, void *out);
+/* Shared by the parts of one init and whoever watches: bytes written so far, and a wish to end. */
+struct init_watch {
+    _Atomic uint64_t written;
+    _Atomic bool stop;
+};
 /* Writes a random model of CONFIG into DIR, this part of PARTS only (0..parts-1; part 0 also writes
- * headers and config): values depend on (seed, name, element) alone. No part holds more than a
- * bounded buffer. */
+ * headers and config): parts may run at the same time, in threads, processes or nodes that share
+ * the folder. No part holds more than a bounded buffer. The folder should be new: files that are
+ * there keep what is not overwritten. WATCH may be NULL; asked to stop, a part is RAIA_ESTOPPED. */
 raia_status model_init_part(const struct model_config *config, const char *dir, raia_dtype dtype,
-                            uint64_t seed, int part, int parts);
+                            uint64_t seed, int part, int parts, struct init_watch *watch);
+/* The whole of it in WORKERS threads, written aside and renamed: OUT is there whole or not at all.
+ * A folder that is not empty is RAIA_EINVAL, or with FORCE is replaced if it is a model's. */
+raia_status model_init_folder(const struct model_config *config, const char *out, raia_dtype dtype,
+                              uint64_t seed, int workers, bool force, struct init_watch *watch);
 
 /* ---- decoder ---- */
 
