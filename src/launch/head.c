@@ -136,7 +136,7 @@ static void release(void *impl)
 
 static raia_status open_head(struct head **out)
 {
-    struct head *h;
+    struct head *h = NULL;
     RAIA_TRY(MEM_NEW(&h, 1));
     h->version = -1;
     h->curl = curl_easy_init();
@@ -219,7 +219,7 @@ static raia_status stop(void *impl, unsigned grace_ms)
 static raia_status start(const struct launch_request *request, void **impl, int *world_size,
                          int *nodes)
 {
-    struct head *h;
+    struct head *h = NULL;
     RAIA_TRY(open_head(&h));
     raia_status status = start_group(h, request);
     int64_t size = 0;

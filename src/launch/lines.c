@@ -8,7 +8,7 @@ static void put(struct lines *lines)
     struct iovec parts[] = {
         { lines->prefix, strlen(lines->prefix) },
         { lines->data, lines->len },
-        { "\n", 1 },
+        { (char[]){ '\n' }, 1 },
     };
     if (lines->len > 0)
         snprintf(lines->last, sizeof lines->last, "%.*s", (int)lines->len, lines->data);
