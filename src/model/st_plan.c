@@ -48,39 +48,43 @@ static uint64_t bytes_of(const struct st_plan *plan, int param)
     return plan->tree->param[param].count * plan->element;
 }
 
+/* The file being filled: its bytes, and its parameters among [first, ..), marked IN_CURRENT. */
 enum { IN_CURRENT = -1 };
+struct filling {
+    uint64_t bytes;
+    int first;
+};
 
-static void close_current(struct st_plan *plan, int *file_of, uint64_t *filled)
+static void close_current(struct st_plan *plan, int *file_of, struct filling *current, int end)
 {
-    if (*filled == 0)
+    if (current->bytes == 0)
         return;
-    for (int p = 0; p < plan->tree->params; p++)
+    for (int p = current->first; p < end; p++)
         if (file_of[p] == IN_CURRENT)
             file_of[p] = plan->files;
     plan->files++;
-    *filled = 0;
+    *current = (struct filling){ .first = end };
 }
 
 /* Fills files in order; one that would grow beyond SHARD is closed, and a parameter that is larger
  * by itself gets a file of its own at once. Files are numbered as they are closed. */
 static void split(struct st_plan *plan, uint64_t shard, int *file_of)
 {
-    uint64_t filled = 0;
-    for (int p = 0; p < plan->tree->params; p++)
-        file_of[p] = plan->tree->params; /* not met yet */
-    for (int p = 0; p < plan->tree->params; p++) {
+    struct filling current = { 0 };
+    int params = plan->tree->params;
+    for (int p = 0; p < params; p++) {
         uint64_t bytes = bytes_of(plan, p);
         plan->total += bytes;
         if (bytes > shard) {
             file_of[p] = plan->files++;
             continue;
         }
-        if (filled + bytes > shard)
-            close_current(plan, file_of, &filled);
-        filled += bytes;
+        if (current.bytes + bytes > shard)
+            close_current(plan, file_of, &current, p);
+        current.bytes += bytes;
         file_of[p] = IN_CURRENT;
     }
-    close_current(plan, file_of, &filled);
+    close_current(plan, file_of, &current, params);
 }
 
 static int by_name(const void *a, const void *b, void *tree)
@@ -91,7 +95,9 @@ static int by_name(const void *a, const void *b, void *tree)
 
 static void order_files(struct st_plan *plan, const int *file_of)
 {
-    int used = 0;
+    int params = plan->tree->params, used = 0;
+    for (int p = 0; p < params; p++)
+        plan->file[file_of[p]].count++;
     for (int f = 0; f < plan->files; f++) {
         struct plan_file *file = &plan->file[f];
         if (plan->files == 1)
@@ -100,13 +106,16 @@ static void order_files(struct st_plan *plan, const int *file_of)
             snprintf(file->name, sizeof file->name, "model-%05d-of-%05d.safetensors", f + 1,
                      plan->files);
         file->first = used;
-        for (int p = 0; p < plan->tree->params; p++)
-            if (file_of[p] == f)
-                plan->order[used++] = p;
-        file->count = used - file->first;
-        qsort_r(plan->order + file->first, (size_t)file->count, sizeof *plan->order, by_name,
-                (void *)plan->tree);
+        used += file->count;
+        file->count = 0;
     }
+    for (int p = 0; p < params; p++) {
+        struct plan_file *file = &plan->file[file_of[p]];
+        plan->order[file->first + file->count++] = p;
+    }
+    for (int f = 0; f < plan->files; f++)
+        qsort_r(plan->order + plan->file[f].first, (size_t)plan->file[f].count, sizeof *plan->order,
+                by_name, (void *)plan->tree);
 }
 
 static raia_status write_header(struct st_plan *plan, struct plan_file *file)
