@@ -191,7 +191,7 @@ static void print_shape(const struct info *info)
            "key-value heads\n",
            c->layers, c->hidden, c->intermediate, c->heads, c->head_dim, c->kv_heads);
     printf("  vocabulary   %zu, head %s\n", c->vocab, c->tied ? "tied to it" : "of its own");
-    printf("  positions    %zu, rotary base %g%s\n", c->max_positions, c->rope_theta,
+    printf("  positions    %zu, rotary base %.10g%s\n", c->max_positions, c->rope_theta,
            c->rope_type == ROPE_LLAMA3 ? ", scaled as llama3" : "");
     printf("  parameters   %s in %d tensors\n", grouped(n, info->tree.total), info->tree.params);
 }
@@ -214,8 +214,10 @@ static void print_bytes(const struct info *info)
     json_t *sums = file_bytes(info->weights), *sum;
     const char *tag;
     json_object_foreach(sums, tag, sum)
+    {
         printf("  files        %s of %s, %d tensors in all\n",
                str_bytes(n, (uint64_t)json_integer_value(sum)), tag, st_count(info->weights));
+    }
     json_decref(sums);
 }
 

@@ -149,7 +149,7 @@ static raia_status find_config(struct model_config *config)
 
 static raia_status init(const char *out)
 {
-    struct model_config config;
+    struct model_config config = { 0 };
     struct tree tree;
     RAIA_TRY(find_config(&config));
     raia_dtype dtype = config.dtype;

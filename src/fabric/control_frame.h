@@ -1,8 +1,8 @@
 /* control_frame: the frames of the control channel.
  *
- * A frame is a head of 16 bytes (little endian: u32 body length, u16 type, u16 status, u64 id) and a body.
- * The id of a request comes back in its reply; frames without a reply carry 0. A table bounds each type's
- * body, so that nobody can make the other side allocate more. */
+ * A frame is a head of 16 bytes (little endian: u32 body length, u16 type, u16 status, u64 id) and
+ * a body. The id of a request comes back in its reply; frames without a reply carry 0. A table
+ * bounds each type's body, so that nobody can make the other side allocate more. */
 #ifndef RAIA_FABRIC_CONTROL_FRAME_H
 #define RAIA_FABRIC_CONTROL_FRAME_H
 
@@ -21,16 +21,16 @@ enum {
 
 /* X(name, from: r = rank, s = server, smallest body, largest body) */
 #define FRAME_MAP(X)                                                                               \
-    X(HELLO, 'r', 13, 12 + FRAME_TOKEN_MAX)                     /* "raiactl1", u32 rank, token */  \
-    X(PUT, 'r', 3, 2 + FRAME_KEY_MAX + FRAME_VALUE_MAX)         /* u16 length, key, value */       \
-    X(GET, 'r', 1, FRAME_KEY_MAX)                               /* key */                          \
-    X(PEEK, 'r', 1, FRAME_KEY_MAX)                              /* key */                          \
-    X(GATHER, 'r', 1, FRAME_KEY_MAX)                            /* key of KEY/0 .. KEY/size-1 */   \
-    X(EVENT, 'r', 2, FRAME_EVENT_MAX)                           /* JSON */                         \
-    X(CHUNK, 'r', 11, 10 + FRAME_KEY_MAX + FRAME_CHUNK_MAX)     /* u16, name, u64 offset, bytes */ \
-    X(BYE, 'r', 0, 0)                                           /* the rank leaves in order */     \
-    X(REPLY, 's', 0, FRAME_REPLY_MAX)                           /* value, or text of a failure */  \
-    X(ABORT, 's', 0, FRAME_TEXT_MAX)                            /* reason */
+    X(HELLO, 'r', 13, 12 + FRAME_TOKEN_MAX)                 /* "raiactl1", u32 rank, token */      \
+    X(PUT, 'r', 3, 2 + FRAME_KEY_MAX + FRAME_VALUE_MAX)     /* u16 length, key, value */           \
+    X(GET, 'r', 1, FRAME_KEY_MAX)                           /* key */                              \
+    X(PEEK, 'r', 1, FRAME_KEY_MAX)                          /* key */                              \
+    X(GATHER, 'r', 1, FRAME_KEY_MAX)                        /* key of KEY/0 .. KEY/size-1 */       \
+    X(EVENT, 'r', 2, FRAME_EVENT_MAX)                       /* JSON */                             \
+    X(CHUNK, 'r', 11, 10 + FRAME_KEY_MAX + FRAME_CHUNK_MAX) /* u16, name, u64 offset, bytes */     \
+    X(BYE, 'r', 0, 0)                                       /* the rank leaves in order */         \
+    X(REPLY, 's', 0, FRAME_REPLY_MAX)                       /* value, or text of a failure */      \
+    X(ABORT, 's', 0, FRAME_TEXT_MAX)                        /* reason */
 
 enum frame_type {
     FRAME_NONE,
@@ -48,8 +48,8 @@ struct frame {
     size_t len;
 };
 
-/* Reads a head from side FROM ('r' or 's'): type, status, id and len; RAIA_EFORMAT when the type is not that
- * side's or the length is out of its bounds. */
+/* Reads a head from side FROM ('r' or 's'): type, status, id and len; RAIA_EFORMAT when the type is
+ * not that side's or the length is out of its bounds. */
 raia_status frame_read_head(const uint8_t head[FRAME_HEAD], char from, struct frame *out);
 void frame_write_head(uint8_t head[FRAME_HEAD], const struct frame *frame);
 
@@ -71,8 +71,8 @@ struct frame_entry {
     size_t len;
 };
 raia_status frame_read_entry(const struct frame *frame, struct frame_entry *out);
-/* What comes before the data of a put (OFFSET not written) or chunk: *LEN bytes into PREFIX, which holds
- * 10 + FRAME_KEY_MAX. */
+/* What comes before the data of a put (OFFSET not written) or chunk: *LEN bytes into PREFIX, which
+ * holds 10 + FRAME_KEY_MAX. */
 void frame_write_prefix(uint8_t *prefix, size_t *len, enum frame_type type, const char *key,
                         uint64_t offset);
 

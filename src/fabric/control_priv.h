@@ -1,5 +1,6 @@
-/* control_priv: the inside of the control channel's server, shared by control_server.c (thread, sockets, buffers)
- * and control_session.c (what a frame means). Everything but `lock` and what it guards belongs to the thread. */
+/* control_priv: the inside of the control channel's server, shared by control_server.c (thread,
+ * sockets, buffers) and control_session.c (what a frame means). Everything but `lock` and what it
+ * guards belongs to the thread. */
 #ifndef RAIA_FABRIC_CONTROL_PRIV_H
 #define RAIA_FABRIC_CONTROL_PRIV_H
 
@@ -24,7 +25,7 @@ struct conn {
     int fd;
     int rank; /* -1 until its hello was accepted */
     bool clean, dead;
-    bool told; /* the abort has been sent */
+    bool told;       /* the abort has been sent */
     uint32_t events; /* what epoll watches */
     uint64_t hello_deadline;
     struct buf in, out; /* bytes not yet handled; bytes not yet sent, from out_at on */
@@ -52,7 +53,8 @@ struct control_server {
 
 /* ---- control_server.c ---- */
 
-/* Queues a frame and sends what the socket takes; a connection that cannot be written to becomes dead. */
+/* Queues a frame and sends what the socket takes; a connection that cannot be written to becomes
+ * dead. */
 void conn_send(struct control_server *server, struct conn *conn, const struct frame *frame);
 /* Gives up on the connection; it is freed at the end of the thread's turn. */
 void conn_drop(struct conn *conn);

@@ -197,8 +197,8 @@ static raia_status on_bye(struct control_server *server, struct conn *conn,
 
 static raia_status (*const handlers[FRAME_TYPE_COUNT])(struct control_server *, struct conn *,
                                                        const struct frame *) = {
-    [FRAME_HELLO] = on_hello, [FRAME_PUT] = on_put,     [FRAME_GET] = on_get,
-    [FRAME_PEEK] = on_get,    [FRAME_GATHER] = on_get,  [FRAME_EVENT] = on_event,
+    [FRAME_HELLO] = on_hello, [FRAME_PUT] = on_put,    [FRAME_GET] = on_get,
+    [FRAME_PEEK] = on_get,    [FRAME_GATHER] = on_get, [FRAME_EVENT] = on_event,
     [FRAME_CHUNK] = on_chunk, [FRAME_BYE] = on_bye,
 };
 

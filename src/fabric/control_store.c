@@ -60,7 +60,8 @@ bool store_get(const struct control_server *server, const char *key, const void 
 void store_release(struct control_server *server)
 {
     struct entry *entry, *after;
-    HASH_ITER (hh, server->store, entry, after) {
+    HASH_ITER(hh, server->store, entry, after)
+    {
         HASH_DEL(server->store, entry);
         free(entry);
     }

@@ -58,6 +58,14 @@ raia_status control_put(struct control *control, const char *key, const void *da
 /* Waits for KEY's value; *DATA is the caller's to free. */
 raia_status control_get(struct control *control, const char *key, void **data, size_t *len,
                         uint64_t deadline);
+/* The same without waiting: RAIA_ENOTFOUND when nobody has put KEY. */
+raia_status control_peek(struct control *control, const char *key, void **data, size_t *len);
+/* Every rank of a run of SIZE publishes a JSON value under "KEY/RANK" and gets the array of all,
+ * indexed by rank, which the caller decref's. RAIA_ETIMEDOUT names the ranks that did not come. */
+raia_status control_gather(struct control *control, const char *key, int size, const json_t *mine,
+                           uint64_t deadline, json_t **all);
+/* This machine's address (numeric, 64 bytes) on the connection to the driver. */
+raia_status control_local_address(const struct control *control, char *out);
 /* Sends an event to the driver (borrowed); returns before it is handled. */
 raia_status control_event(struct control *control, const json_t *event);
 /* Sends part of a file to the driver's node and waits until it is written. */

@@ -1,5 +1,6 @@
 #include "model/families.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const rope_keys[] = {
@@ -52,6 +53,8 @@ static raia_status parse_type(const json_t *rope, const char *where, const struc
     return RAIA_OK;
 }
 
+#define ORIGINAL_MAX "original_max_position_embeddings"
+
 static raia_status parse_llama3(const json_t *rope, const char *where, struct model_config *out)
 {
     const struct {
@@ -62,7 +65,7 @@ static raia_status parse_llama3(const json_t *rope, const char *where, struct mo
         { "factor", 1, 1e6, &out->rope_factor },
         { "low_freq_factor", 1e-6, 1e6, &out->rope_low_freq },
         { "high_freq_factor", 1e-6, 1e6, &out->rope_high_freq },
-        { "original_max_position_embeddings", 1, 1e12, &out->rope_original_max },
+        { ORIGINAL_MAX, 1, 1e12, &out->rope_original_max },
     };
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         bool found;
@@ -72,6 +75,9 @@ static raia_status parse_llama3(const json_t *rope, const char *where, struct mo
             return fail(RAIA_EFORMAT, "%s: the required field \"%s\" is missing", where,
                         fields[i].key);
     }
+    if (out->rope_original_max != floor(out->rope_original_max))
+        return fail(RAIA_EFORMAT, "%s: \"" ORIGINAL_MAX "\" is %g, not a whole number", where,
+                    out->rope_original_max);
     if (out->rope_high_freq <= out->rope_low_freq)
         return fail(RAIA_EFORMAT, "%s: \"high_freq_factor\" %g is not above \"low_freq_factor\" %g",
                     where, out->rope_high_freq, out->rope_low_freq);

@@ -24,6 +24,12 @@ raia_status model_find(const char *name, struct model_config *config, char **dir
         free(*dir);
         *dir = NULL;
     }
+    /* a word without a slash may have been meant as a preset: its error lists them */
+    if (status == RAIA_ENOTFOUND && strchr(name, '/') == NULL) {
+        char text[1024];
+        snprintf(text, sizeof text, "%s", raia_error());
+        return fail_in(config_preset(name, config), "%s", text);
+    }
     return status;
 }
 

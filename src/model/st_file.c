@@ -165,11 +165,12 @@ static int by_offset(const void *a, const void *b)
 }
 
 /* Tensors cover the data without hole or overlap. */
-static raia_status check_cover(const struct header *h, const struct st_tensor *tensor, int count)
+static raia_status check_cover(const struct header *h, int first)
 {
+    const struct st_tensor *tensor = h->folder->tensor;
     uint64_t end = h->data_start;
     char text[256], shown[ST_NAME_SHOWN];
-    for (int i = 0; i < count; i++) {
+    for (int i = first; i < h->folder->tensors; i++) {
         if (tensor[i].offset < end) {
             snprintf(text, sizeof text, "overlaps tensor \"%s\"",
                      st_show(shown, tensor[i - 1].name));
@@ -224,7 +225,7 @@ static raia_status read_entries(const struct header *h, const json_t *json)
     int count = folder->tensors - first;
     if (count > 1)
         qsort(folder->tensor + first, (size_t)count, sizeof *folder->tensor, by_offset);
-    return check_cover(h, count > 0 ? folder->tensor + first : NULL, count);
+    return check_cover(h, first);
 }
 
 /* The header's length, checked against the file before anything of that size is allocated. */

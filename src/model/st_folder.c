@@ -87,13 +87,14 @@ static raia_status sort_names(struct st_folder *folder)
     qsort(folder->tensor, (size_t)folder->tensors, sizeof *folder->tensor, by_name);
     for (int i = 1; i < folder->tensors; i++) {
         const struct st_tensor *a = &folder->tensor[i - 1], *b = &folder->tensor[i];
+        if (strcmp(a->name, b->name) != 0)
+            continue;
         char shown[ST_NAME_SHOWN];
-        if (strcmp(a->name, b->name) == 0)
-            return fail(RAIA_EFORMAT,
-                        "tensor \"%s\" is in %s and again in %s: remove the stale file or save "
-                        "the model again",
-                        st_show(shown, a->name), folder->file[a->file].path,
-                        folder->file[b->file].path);
+        return fail(RAIA_EFORMAT,
+                    "tensor \"%s\" is in %s and again in %s: remove the stale file or save "
+                    "the model again",
+                    st_show(shown, a->name), folder->file[a->file].path,
+                    folder->file[b->file].path);
     }
     return RAIA_OK;
 }
@@ -178,12 +179,13 @@ static raia_status check_map(const struct st_folder *folder, const char *index, 
     {
         const struct st_tensor *tensor = st_find(folder, name);
         const char *file = json_string_value(value);
+        if (tensor != NULL && strcmp(base_name(folder->file[tensor->file].path), file) == 0)
+            continue;
         char shown[ST_NAME_SHOWN];
-        if (tensor == NULL || strcmp(base_name(folder->file[tensor->file].path), file) != 0)
-            return fail(RAIA_EFORMAT,
-                        "%s: weight_map: tensor \"%s\" is not in %s: the index and the files do "
-                        "not belong together; fetch or save the model again",
-                        index, st_show(shown, name), file);
+        return fail(RAIA_EFORMAT,
+                    "%s: weight_map: tensor \"%s\" is not in %s: the index and the files do "
+                    "not belong together; fetch or save the model again",
+                    index, st_show(shown, name), file);
     }
     return RAIA_OK;
 }

@@ -208,6 +208,12 @@ TEST(a_required_field_that_is_missing_is_named)
         "\"high_freq_factor\":4}}",
         RAIA_EFORMAT, "original_max_position_embeddings");
     bad("{" LLAMA ",\"rope_scaling\":{\"factor\":8}}", RAIA_EFORMAT, "rope_type");
+    bad("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,"
+        "\"high_freq_factor\":4,\"original_max_position_embeddings\":64.5}}",
+        RAIA_EFORMAT, "not a whole number");
+    bad("{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+        "\"high_freq_factor\":4,\"original_max_position_embeddings\":64}}",
+        RAIA_EFORMAT, "is not above");
 }
 
 TEST(sizes_that_make_no_sense_are_refused)

@@ -90,7 +90,7 @@ TEST(a_folder_without_weights_says_what_it_has_instead)
 
 /* ---- a folder against a tree ---- */
 
-/* A model of one layer of the smallest sizes; DTYPES: how its tensors are stored. */
+/* A model of one layer of the smallest sizes. */
 static void small_tree(struct tree *tree, bool tied)
 {
     json_t *json = NULL;
@@ -105,8 +105,8 @@ static void small_tree(struct tree *tree, bool tied)
     CHECK_OK(tree_build(&config, tree));
 }
 
-/* Writes all parameters of TREE as F32 with data 0, 1, 2 … bytes, but SKIP; EXTRA is one more entry
- * of the vocabulary's shape whose bytes continue, or repeat the embedding's with SAME. */
+/* Writes all parameters of TREE but SKIP, said to be of type TAG, 4 bytes each: 0, 1, 2 … EXTRA is
+ * one more entry of the vocabulary's shape that equals the embedding if SAME. */
 static const char *write_model(const struct tree *tree, const char *skip, const char *extra,
                                bool same, const char *tag)
 {
