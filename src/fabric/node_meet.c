@@ -154,8 +154,9 @@ static raia_status prove_all(struct node *node, uint64_t deadline)
         struct node_message seen;
         RAIA_TRY(node_receive(node, node->links[who], NODE_SAYS_SEEN, node->first + who, deadline,
                               &seen, NULL));
-        atomic_thread_fence(memory_order_acquire);
-        if (memcmp(seen.nonce, node->board->members[who].nonce, NODE_NONCE) != 0)
+        struct node_member *member = &node->board->members[who];
+        if (atomic_load(&member->nonce_written) == 0 ||
+            memcmp(seen.nonce, member->nonce, NODE_NONCE) != 0)
             return fail(RAIA_EFABRIC,
                         "node %d: rank %d does not share memory with rank %d: what it wrote into "
                         "the shared mapping is not there",
@@ -241,7 +242,7 @@ static raia_status take_board(struct node *node, uint64_t deadline)
         return fail(RAIA_EIO, "getrandom: %s", strerror(errno));
     struct node_member *member = &node->board->members[node->rank];
     memcpy(member->nonce, seen.nonce, NODE_NONCE);
-    atomic_thread_fence(memory_order_release);
+    atomic_store(&member->nonce_written, 1);
     RAIA_TRY(node_send(node->links[0], &seen, -1));
     return node_receive(node, node->links[0], NODE_SAYS_GO, node->first, deadline, &message, NULL);
 }

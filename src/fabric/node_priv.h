@@ -23,6 +23,7 @@ struct node_word {
 /* What each rank says of itself. */
 struct node_member {
     _Alignas(NODE_LINE) uint8_t nonce[NODE_NONCE];
+    _Atomic uint32_t nonce_written;
     cpu_set_t cpus;
     int error; /* errno of its share of the mapping that is being made, or 0 */
     _Alignas(NODE_LINE) _Atomic uint64_t barrier; /* the barrier that it has come to */

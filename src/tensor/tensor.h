@@ -189,7 +189,7 @@ struct adamw {
     const void *grad;
     size_t count;
     raia_dtype param_dtype, grad_dtype, state_dtype;
-    float lr, beta1, beta2, eps, weight_decay;
+    double lr, beta1, beta2, eps, weight_decay; /* f64: 1 - beta2 loses digits in f32 */
     const float *grad_scale;
     uint64_t step; /* 1 for the first update */
     bool stochastic;
@@ -259,7 +259,7 @@ struct random_normal {
     X(random_normal)
 
 struct ops {
-    const char *name; /* "reference", "avx2", "avx512", "avx512-bf16" */
+    const char *name; /* "reference", "generic", "avx2", "avx512", "avx512-bf16" */
 #define OPS_X(op) raia_status (*op)(struct device * device, const struct op *args);
     OPS_MAP(OPS_X)
 #undef OPS_X

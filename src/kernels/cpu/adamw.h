@@ -1,5 +1,6 @@
-/* adamw: the scalars of an AdamW step, made once a call in f64 as torch does, and the step on one element.
- * Only operations that IEEE 754 rounds exactly, none fused: vector code has the same bits. */
+/* adamw: the scalars of an AdamW step, made once a call in f64 as torch does, and the step on one
+ * element. Only operations that IEEE 754 rounds exactly, none fused: vector code has the same bits.
+ */
 #ifndef RAIA_KERNELS_ADAMW_H
 #define RAIA_KERNELS_ADAMW_H
 

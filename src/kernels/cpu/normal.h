@@ -1,5 +1,5 @@
-/* normal: a standard normal value from 64 random bits by Box and Muller's method. Only operations that
- * IEEE 754 rounds exactly, none fused: vector code that does the same steps has the same bits.
+/* normal: a standard normal value from 64 random bits by Box and Muller's method. Only operations
+ * that IEEE 754 rounds exactly, none fused: vector code that does the same steps has the same bits.
  * Polynomials: Cephes' logf, sinf and cosf (S. Moshier). */
 #ifndef RAIA_KERNELS_NORMAL_H
 #define RAIA_KERNELS_NORMAL_H
@@ -20,7 +20,8 @@
     X(-2.4999993993e-1f)                                                                           \
     X(3.3333331174e-1f)
 #define NORMAL_SIN_MAP(X) X(-1.9515295891e-4f) X(8.3321608736e-3f) X(-1.6666654611e-1f)
-#define NORMAL_COS_MAP(X) X(2.443315711809948e-5f) X(-1.388731625493765e-3f) X(4.166664568298827e-2f)
+#define NORMAL_COS_MAP(X)                                                                          \
+    X(2.443315711809948e-5f) X(-1.388731625493765e-3f) X(4.166664568298827e-2f)
 #define NORMAL_LN2_HIGH 0.693359375f
 #define NORMAL_LN2_LOW (-2.12194440e-4f)
 #define NORMAL_SQRT_HALF 0.707106781186547524f

@@ -9,8 +9,9 @@ raia_status reference_gemm(struct device *device, const struct gemm *a)
         for (size_t j = 0; j < a->n; j++) {
             double sum = a->accumulate ? element_get(a->c, a->c_dtype, i * a->ldc + j) : 0.0;
             for (size_t k = 0; k < a->k; k++)
-                sum += (double)element_get(a->a, a->dtype, a->ta ? k * a->lda + i : i * a->lda + k) *
-                       element_get(a->b, a->dtype, a->tb ? j * a->ldb + k : k * a->ldb + j);
+                sum +=
+                    (double)element_get(a->a, a->dtype, a->ta ? k * a->lda + i : i * a->lda + k) *
+                    element_get(a->b, a->dtype, a->tb ? j * a->ldb + k : k * a->ldb + j);
             if (a->bias != NULL)
                 sum += element_get(a->bias, a->dtype, j);
             element_put(a->c, a->c_dtype, i * a->ldc + j, (float)sum);

@@ -90,8 +90,7 @@ raia_status reference_ce_stats(struct device *device, const struct ce_stats *a)
         a->sum[r] = (float)sum;
         size_t target = (size_t)a->targets[r];
         if (target >= a->col0 && target - a->col0 < a->cols)
-            a->target_logit[r] =
-                element_get(a->logits, a->dtype, r * a->ld + target - a->col0);
+            a->target_logit[r] = element_get(a->logits, a->dtype, r * a->ld + target - a->col0);
     }
     return RAIA_OK;
 }

@@ -139,7 +139,6 @@ raia_status reference_random_normal(struct device *device, const struct random_n
         return RAIA_OK;
     uint64_t key = random_key(a->seed, a->tensor);
     for (size_t i = 0; i < a->count; i++)
-        element_put(a->out, a->dtype, i,
-                    normal_value(random_draw(key, a->element0 + i)) * a->std);
+        element_put(a->out, a->dtype, i, normal_value(random_draw(key, a->element0 + i)) * a->std);
     return RAIA_OK;
 }

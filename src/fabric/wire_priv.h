@@ -1,0 +1,222 @@
+/* wire_priv: the inside of the wire.
+ *
+ * No message leaves before its receive is posted, because a provider may hold few messages that nobody expects (`net`
+ * of libfabric 1.17: four small ones, then the connection stands still). The receiver posts its buffers under a libfabric tag
+ * that nobody else uses and then says READY (tag, length, where) in a small control message; the sender answers with
+ * the data alone. Control messages land in buffers posted beforehand. Each peer has WIRE_CREDITS of them for its READYs;
+ * a READY is taken out of its buffer at once and kept in a list, whatever else is outstanding, and credits go back
+ * in batches, so any number of transfers can be open in any order without one waiting for another. */
+#ifndef RAIA_FABRIC_WIRE_PRIV_H
+#define RAIA_FABRIC_WIRE_PRIV_H
+
+#include "fabric/fabric.h"
+#include "fabric/wire_lib.h"
+
+enum {
+    WIRE_CREDITS = 16,           /* READYs that may be under way to a peer */
+    WIRE_RESERVE = 4,            /* its other messages: a hello, two batches of credits, a refusal */
+    WIRE_TICK_MS = 100,          /* how often a wait looks at the run's abort and its own time */
+    WIRE_COMPLETIONS = 16,       /* read from the queue at once */
+    WIRE_QUEUE = 16384,          /* completions that may be under way */
+    WIRE_POSTED_MAX = 8192,      /* data operations that may be posted; others wait for them */
+};
+
+/* ---- wire_providers.c ---- */
+
+/* One libfabric provider that raia can use; several may stand for the same name. */
+struct wire_provider {
+    const char *family;  /* as people say it: "efa", "verbs", "tcp" */
+    const char *name;    /* as libfabric says it */
+    uint32_t least;      /* version of libfabric, 0: any */
+    bool by_address;     /* endpoints are bound to an IP address of an interface */
+};
+enum { WIRE_PROVIDERS = 5 };
+extern const struct wire_provider wire_providers[WIRE_PROVIDERS]; /* best first */
+
+/* NAME is "auto", "shm" or a family, FI_PROVIDER agrees with it, and NODES nodes can be joined by it. */
+raia_status wire_check_name(const char *name, int nodes);
+bool wire_name_covers(const char *name, const struct wire_provider *provider);
+/* FI_PROVIDER's list (NULL: everything) against a libfabric provider name. */
+bool wire_filter_allows(const char *filter, const struct wire_provider *provider);
+/* The first usable entry for PROVIDER bound to ADDRESS (may be NULL); NULL when there is none. Free with lib->freeinfo. */
+struct fi_info *wire_getinfo(const struct wire_lib *lib, const struct wire_provider *provider,
+                             const char *address);
+/* The array of names of the providers that work here, best first. */
+raia_status wire_found(const struct wire_lib *lib, const char *name, const char *address,
+                       json_t **out);
+/* The best provider that all ranks found; ABOUT is each rank's {"wanted","found",…}. */
+raia_status wire_agree(const json_t *about, const struct wire_provider **out);
+
+/* ---- wire_interface.c ---- */
+
+struct wire_interface {
+    char name[32];
+    char address[64]; /* numeric */
+};
+/* NCCL_SOCKET_IFNAME's language: a list of prefixes; '=' before it: of exact names; '^': everything but. */
+bool wire_interface_matches(const char *patterns, const char *name);
+raia_status wire_interface_choose(struct control *control, bool one_host,
+                                  struct wire_interface *out);
+
+/* ---- wire_endpoint.c: libfabric's objects ---- */
+
+struct wire_region {
+    const char *base;
+    size_t bytes;
+    struct fid_mr *mr;
+};
+
+struct wire_endpoint {
+    const struct wire_lib *lib;
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_av *av;
+    struct fid_cq *cq;
+    struct fid_ep *ep;
+    int wait_fd;          /* readable when the queue may have something; -1: must be polled */
+    bool local_mr;        /* buffers must be registered */
+    uint64_t next_key;    /* where the provider does not choose keys */
+    struct wire_region *regions; /* registered for good */
+    int region_count;
+};
+
+raia_status endpoint_open(struct wire_endpoint *ep, const struct wire_lib *lib,
+                          const struct wire_provider *provider, const char *address);
+void endpoint_close(struct wire_endpoint *ep);
+/* The endpoint's address as bytes of at most *LEN. */
+raia_status endpoint_name(const struct wire_endpoint *ep, void *name, size_t *len);
+raia_status endpoint_register(struct wire_endpoint *ep, const void *base, size_t bytes,
+                              struct fid_mr **out);
+/* Registers for the endpoint's life. */
+raia_status endpoint_keep(struct wire_endpoint *ep, const void *base, size_t bytes);
+/* The region that holds [base, base + bytes), or NULL. */
+const struct wire_region *endpoint_region(const struct wire_endpoint *ep, const void *base,
+                                          size_t bytes);
+/* Sleeps until the queue may have something, at most MS; returns at once when it has. */
+void endpoint_sleep(struct wire_endpoint *ep, unsigned ms, unsigned *polls);
+
+/* ---- wire_flow.c: the protocol ---- */
+
+enum wire_op_kind { OP_CONTROL_RECV, OP_CONTROL_SEND, OP_DATA };
+
+/* One operation that libfabric holds; its context comes first and comes back with the completion. */
+struct wire_op {
+    struct fi_context2 context;
+    enum wire_op_kind kind;
+    struct wire_op *next; /* in a free list or the list to be posted again */
+    struct wire_peer *peer;       /* OP_CONTROL_RECV: of its last message; OP_CONTROL_SEND */
+    struct wire_request *request; /* OP_DATA */
+    struct wire_message *message; /* OP_CONTROL_*: 's place in the registered block */
+};
+
+enum wire_message_kind { WIRE_HELLO = 1, WIRE_READY, WIRE_CREDIT, WIRE_MISMATCH };
+
+/* A control message; little endian, 40 bytes. */
+struct wire_message {
+    uint64_t run; /* a number of this run: a stray message of another is refused */
+    uint32_t kind, from;
+    uint64_t tag;   /* READY, MISMATCH: the user's */
+    uint64_t len;   /* READY: the receiver's; MISMATCH: the sender's; CREDIT: how many */
+    uint32_t slot;  /* READY, MISMATCH: the receive */
+    uint32_t unused;
+};
+
+/* A READY that no send has met yet. */
+struct wire_ready {
+    struct wire_ready *next;
+    uint64_t tag, len;
+    uint32_t slot;
+};
+
+struct wire_list {
+    struct wire_request *first, **last;
+};
+
+struct wire_request {
+    struct wire_request *next; /* in its peer's list, or the free list */
+    struct wire_request *all;  /* every request ever made, for the end */
+    struct wire_peer *peer;
+    bool sending, done;
+    uint64_t tag;
+    char *data;
+    size_t len;
+    size_t posted; /* bytes handed to libfabric */
+    size_t arrived; /* bytes that completions told of */
+    uint32_t slot, chunks, chunks_done, chunks_posted;
+    struct fid_mr *mr; /* for this transfer alone, or NULL */
+    void *desc;
+    raia_status status;
+    char text[192]; /* of a failure */
+};
+
+struct wire_peer {
+    int rank, node;
+    bool remote; /* of another node: has an address */
+    bool greeted;
+    fi_addr_t address;
+    int credits;   /* READYs that may still be sent */
+    int owed;      /* READYs taken from the peer whose credit has not gone back */
+    struct wire_list sends;    /* wait for their READY */
+    struct wire_list to_send;  /* have it; wait for the endpoint's queue */
+    struct wire_list to_announce; /* receives that wait for a credit or the queue */
+    struct wire_list announced; /* receives whose data is to come */
+    struct wire_ready *ready, **ready_last;
+    struct wire_peer *dirty_next; /* in wire->dirty */
+    bool dirty;
+};
+
+struct wire {
+    struct control *control;
+    struct world world; /* node_first is a copy of its own */
+    const struct wire_provider *provider; /* NULL: one node */
+    struct wire_interface interface;
+    struct wire_endpoint ep;
+    uint64_t timeout_ns, run;
+    struct wire_peer *peers; /* [world.size] */
+    struct wire_peer *dirty; /* peers that have something to post */
+    struct wire_message *messages; /* the registered block of control messages */
+    struct wire_op *control_ops;   /* as many */
+    int control_count;
+    struct wire_op *idle_sends;  /* control ops to send with */
+    struct wire_op *to_repost;   /* control receives that could not be posted */
+    struct wire_op *idle_ops;    /* data ops */
+    struct wire_ready *idle_ready;
+    struct wire_request *idle_requests, *requests;
+    void **blocks; /* what the three lists above were cut from */
+    int block_count;
+    uint32_t next_slot;
+    int active;      /* requests that are not done */
+    int posted;      /* data operations that libfabric holds */
+    int control_sent; /* control sends that libfabric holds */
+    uint64_t *sent, *received; /* [world.nodes] payload bytes */
+    raia_status status; /* not RAIA_OK: nothing works any more */
+    char text[512];
+};
+
+raia_status flow_open(struct wire *wire);
+void flow_close(struct wire *wire);
+/* Sends the greeting that makes the connection. */
+raia_status flow_greet(struct wire *wire, struct wire_peer *peer);
+/* Takes completions and posts what can be posted. */
+void flow_progress(struct wire *wire);
+raia_status flow_start(struct wire *wire, struct wire_peer *peer, bool sending, uint64_t tag,
+                       void *data, size_t len, struct wire_request **out);
+void flow_free(struct wire *wire, struct wire_request *request);
+/* Gives the wire up; the first failure is kept. */
+void wire_break(struct wire *wire, raia_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* ---- wire_pool.c ---- */
+
+raia_status pool_request(struct wire *wire, struct wire_request **out);
+raia_status pool_op(struct wire *wire, struct wire_op **out);
+raia_status pool_ready(struct wire *wire, struct wire_ready **out);
+void pool_release(struct wire *wire);
+
+/* ---- wire_tune.c ---- */
+
+/* Sockets to this very host work best with cubic congestion control; see docs/fabric.md. */
+void wire_tune_sockets(void);
+
+#endif
