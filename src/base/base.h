@@ -92,6 +92,8 @@ raia_status file_write(const char *path, const void *data, size_t len, unsigned 
  */
 raia_status file_pread(int fd, void *data, size_t len, uint64_t offset, const char *path);
 raia_status file_pwrite(int fd, const void *data, size_t len, uint64_t offset, const char *path);
+/* fsyncs the folder that holds PATH: what was made, renamed or removed there is then lasting. */
+raia_status dir_sync_of(const char *path);
 raia_status file_copy(const char *from, const char *to);
 raia_status dir_make(const char *path, unsigned mode);     /* with parents; existing is fine */
 raia_status dir_remove(const char *path);                  /* with content, never follows links */
@@ -182,10 +184,10 @@ struct opt_spec {
     const struct opt *opts; /* ends with name NULL */
     const char *examples;   /* shown at the end of --help; may be NULL */
 };
-/* Parses argv[1..]; "--" ends options; positionals (and what follows "--") are left in *ARGC/ARGV
- * order as rest[0..*nrest). Unknown options are RAIA_EINVAL with the nearest name. *HELP becomes
- * true after --help or -h, whose text has then been printed to stdout. If STOP_AT_POSITIONAL, the
- * first positional ends options. */
+/* Parses argv[1..]; "--" ends options; positionals (and what follows "--") are left in
+ * order as rest[0..*nrest), for which REST has room for ARGC. Unknown options are RAIA_EINVAL with
+ * the nearest name. *HELP becomes true after --help or -h, whose text has then been printed to
+ * stdout. If STOP_AT_POSITIONAL, the first positional ends options. */
 raia_status opt_parse(const struct opt_spec *spec, int argc, char **argv, bool stop_at_positional,
                       char **rest, int *nrest, bool *help);
 void opt_print_help(const struct opt_spec *spec, FILE *out);

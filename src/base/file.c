@@ -83,7 +83,7 @@ raia_status file_read(const char *path, size_t max, char **out, size_t *len)
     return status;
 }
 
-static raia_status sync_folder_of(const char *path)
+raia_status dir_sync_of(const char *path)
 {
     char *copy = strdup(path);
     if (copy == NULL)
@@ -126,7 +126,7 @@ raia_status file_write(const char *path, const void *data, size_t len, unsigned 
     if (status != RAIA_OK)
         unlink(aside);
     free(aside);
-    return status == RAIA_OK ? sync_folder_of(path) : status;
+    return status == RAIA_OK ? dir_sync_of(path) : status;
 }
 
 static raia_status copy_bytes(int in, int out, const char *from, const char *to)
@@ -160,6 +160,8 @@ raia_status file_copy(const char *from, const char *to)
 
 raia_status dir_make(const char *path, unsigned mode)
 {
+    if (path[0] == '\0')
+        return fail(RAIA_EINVAL, "a folder needs a name, this one is empty");
     char *copy = strdup(path);
     if (copy == NULL)
         return fail(RAIA_ENOMEM, "out of memory");

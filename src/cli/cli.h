@@ -18,6 +18,12 @@ extern const struct command cli_commands[]; /* ends with name NULL */
 /* Prints "raia: TEXT" for a failure (nothing for RAIA_OK) and returns its exit code. */
 int cli_end(raia_status status);
 
+/* A command of one operand: parses ARGV by SPEC and calls RUN with the operand, unless --help was
+ * asked for. WHAT names the operand in the error when it is missing ("one model"). Returns the exit
+ * code. */
+int cli_run_with_one(const struct opt_spec *spec, int argc, char **argv, const char *what,
+                     raia_status (*run)(const char *operand));
+
 int cmd_train(int argc, char **argv);
 int cmd_perf(int argc, char **argv);
 int cmd_model_init(int argc, char **argv);

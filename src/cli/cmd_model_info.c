@@ -317,15 +317,5 @@ static raia_status describe(const char *name)
 
 int cmd_model_info(int argc, char **argv)
 {
-    char **rest = calloc((size_t)argc + 1, sizeof *rest);
-    int nrest = 0;
-    bool help = false;
-    if (rest == NULL)
-        return cli_end(fail(RAIA_ENOMEM, "no memory for the arguments"));
-    raia_status status = opt_parse(&spec, argc, argv, false, rest, &nrest, &help);
-    if (status == RAIA_OK && !help)
-        status =
-            nrest == 1 ? describe(rest[0]) : fail(RAIA_EINVAL, "give one model: %s", spec.usage);
-    free(rest);
-    return cli_end(status);
+    return cli_run_with_one(&spec, argc, argv, "one model", describe);
 }

@@ -170,15 +170,5 @@ static raia_status init(const char *out)
 
 int cmd_model_init(int argc, char **argv)
 {
-    char **rest = calloc((size_t)argc + 1, sizeof *rest);
-    int nrest = 0;
-    bool help = false;
-    if (rest == NULL)
-        return cli_end(fail(RAIA_ENOMEM, "no memory for the arguments"));
-    raia_status status = opt_parse(&spec, argc, argv, false, rest, &nrest, &help);
-    if (status == RAIA_OK && !help)
-        status = nrest == 1 ? init(rest[0])
-                            : fail(RAIA_EINVAL, "give one folder to write: %s", spec.usage);
-    free(rest);
-    return cli_end(status);
+    return cli_run_with_one(&spec, argc, argv, "one folder to write", init);
 }

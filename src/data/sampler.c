@@ -1,4 +1,7 @@
 #include "data/data.h"
+#include "tensor/tensor.h"
+
+enum { ROUNDS = 6 }; /* of the permutation */
 
 raia_status sampler_check(const struct sampler *s, const char *source_name)
 {
@@ -35,16 +38,9 @@ void sampler_share(const struct sampler *s, int rank, uint64_t *first, uint64_t 
     *count = each + (r < more);
 }
 
-static uint64_t round_of(uint64_t key, uint64_t x)
-{
-    x = (x ^ key) * 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 29)) * 0xbf58476d1ce4e5b9u;
-    return x ^ (x >> 32);
-}
-
 /* A seeded permutation of [0, n) that needs no list: a Feistel network over the next even power of
  * two, walked until it lands inside (cycle walking keeps it a permutation). */
-static uint64_t permute(uint64_t n, uint64_t key, uint64_t x)
+static uint64_t permute(uint64_t n, uint64_t seed, uint64_t epoch, uint64_t x)
 {
     unsigned half = 1;
     while (half < 32 && ((uint64_t)1 << (2 * half)) < n)
@@ -52,8 +48,8 @@ static uint64_t permute(uint64_t n, uint64_t key, uint64_t x)
     uint64_t mask = ((uint64_t)1 << half) - 1;
     do {
         uint64_t left = x >> half, right = x & mask;
-        for (uint64_t round = 0; round < 6; round++) {
-            uint64_t next = left ^ (round_of(key + round * 0x632be59bd9b4e019u, right) & mask);
+        for (uint64_t round = 0; round < ROUNDS; round++) {
+            uint64_t next = left ^ (random_bits(seed, epoch * ROUNDS + round, right) & mask);
             left = right;
             right = next;
         }
@@ -68,5 +64,5 @@ uint64_t sampler_at(const struct sampler *s, uint64_t step, uint64_t place)
         return step * s->global_batch + place;
     uint64_t each = steps_an_epoch(s), epoch = step / each;
     uint64_t at = (step % each) * s->global_batch + place;
-    return s->shuffle ? permute(s->samples, round_of(s->seed, epoch + 1), at) : at;
+    return s->shuffle ? permute(s->samples, s->seed, epoch, at) : at;
 }

@@ -1,4 +1,5 @@
 #include "data/data.h"
+#include "tensor/tensor.h"
 
 #include <dirent.h>
 #include <endian.h>
@@ -29,15 +30,6 @@ struct source_kind {
 
 /* ---- random ---- */
 
-/* splitmix64's finaliser: two rounds of it on (seed, position) make independent-looking tokens. */
-static uint64_t mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return x ^ (x >> 31);
-}
-
 static bool claims_random(const char *spec)
 {
     return strcmp(spec, "random") == 0;
@@ -45,9 +37,8 @@ static bool claims_random(const char *spec)
 
 static raia_status sample_random(const struct source *s, uint64_t index, size_t seq, uint32_t *out)
 {
-    uint64_t key = mix(mix(s->seed) ^ index);
     for (size_t t = 0; t < seq; t++)
-        out[t] = (uint32_t)(((mix(key + t) >> 32) * s->vocab) >> 32);
+        out[t] = (uint32_t)(((random_bits(s->seed, index, t) >> 32) * s->vocab) >> 32);
     return RAIA_OK;
 }
 

@@ -41,6 +41,7 @@ struct control_server {
     char *token;
     struct conn *conns;
     int conn_count;
+    char *step;          /* what one read takes; used by the thread alone */
     struct conn **ranks; /* [size], NULL where no connection is */
     struct entry *store;
     size_t stored;

@@ -111,11 +111,10 @@ static void handle_input(struct control_server *server, struct conn *conn)
 
 static void take_input(struct control_server *server, struct conn *conn)
 {
-    static _Thread_local char step[READ_STEP];
-    ssize_t got = recv(conn->fd, step, sizeof step, MSG_DONTWAIT);
+    ssize_t got = recv(conn->fd, server->step, READ_STEP, MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (got <= 0 || buf_append(&conn->in, step, (size_t)got) != RAIA_OK) {
+    if (got <= 0 || buf_append(&conn->in, server->step, (size_t)got) != RAIA_OK) {
         conn_drop(conn);
         return;
     }
@@ -251,6 +250,7 @@ static void free_server(struct control_server *server)
             close(fds[i]);
     pthread_mutex_destroy(&server->lock);
     free(server->ranks);
+    free(server->step);
     free(server->reason);
     free(server->token);
     free(server);
@@ -267,6 +267,7 @@ static raia_status start(struct control_server *server, const char *host, uint16
     if (server->token == NULL)
         return fail(RAIA_ENOMEM, "out of memory");
     RAIA_TRY(MEM_NEW(&server->ranks, (size_t)server->size));
+    RAIA_TRY(MEM_NEW(&server->step, READ_STEP));
     RAIA_TRY(net_listen(host, port, BACKLOG, &server->listen_fd));
     /* accept4 must return, not wait, when the connection it was woken for has gone. */
     if (fcntl(server->listen_fd, F_SETFL, O_NONBLOCK) < 0)

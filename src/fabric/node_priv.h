@@ -29,10 +29,9 @@ struct node_member {
     _Alignas(NODE_LINE) _Atomic uint64_t barrier; /* the barrier that it has come to */
 };
 
-/* The first mapping; zeroed. After it, at counters_at, follow NODE_COUNTERS * local_size words,
+/* The first mapping; zeroed. After the members follow NODE_COUNTERS * local_size words,
  * those of one counter side by side. */
 struct node_board {
-    uint8_t nonce[NODE_NONCE];
     struct node_word arrived;            /* ranks that came to barriers, ever */
     struct node_word passed;             /* barriers that all came to */
     struct node_word all[NODE_COUNTERS]; /* a value that all ranks' counters reached, known late */

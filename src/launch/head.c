@@ -163,23 +163,28 @@ static raia_status refresh(struct head *h, unsigned wait_s)
     return json_get_i64(answer, "the head's answer", "version", 0, INT64_MAX, &h->version);
 }
 
+/* Seconds that one request may wait: not beyond the deadline, and bounded where there is none. */
+static unsigned poll_s(uint64_t deadline)
+{
+    int ms = deadline_left_ms(deadline);
+    return ms < 0 || ms > POLL_S * 1000 ? POLL_S : (unsigned)(ms + 999) / 1000;
+}
+
 static raia_status await_running(struct head *h, double pending_s, const char *reason)
 {
-    uint64_t deadline = deadline_in_ms((uint64_t)((pending_s > 0 ? pending_s : 600) * 1000));
+    double limit_s = pending_s > 0 ? pending_s : 600;
+    uint64_t deadline = deadline_in_ms((uint64_t)(limit_s * 1000));
     log_info("waiting for workers: %s", reason);
     for (;;) {
         const char *state;
-        RAIA_TRY(refresh(h, POLL_S < deadline_left_ms(deadline) / 1000 + 1
-                                ? POLL_S
-                                : (unsigned)deadline_left_ms(deadline) / 1000 + 1));
+        RAIA_TRY(refresh(h, poll_s(deadline)));
         RAIA_TRY(json_get_string(h->answer, "the head's answer", "state", &state));
         if (strcmp(state, "pending") != 0)
             return RAIA_OK;
         if (json_get_string(h->answer, "the head's answer", "reason", &reason) != RAIA_OK)
             reason = "no reason given";
         if (deadline_left_ms(deadline) == 0)
-            return fail(RAIA_ETIMEDOUT, "no room for the ranks in %.0f s: %s",
-                        pending_s > 0 ? pending_s : 600, reason);
+            return fail(RAIA_ETIMEDOUT, "no room for the ranks in %.0f s: %s", limit_s, reason);
     }
 }
 
@@ -297,11 +302,9 @@ static raia_status wait_next(void *impl, uint64_t deadline, struct launch_exit *
             return RAIA_OK;
         if (left == 0 && json_object_get(h->answer, "ranks") != NULL)
             return fail(RAIA_ENOTFOUND, "all ranks have ended");
-        int ms = deadline_left_ms(deadline);
-        if (ms == 0)
+        if (deadline_left_ms(deadline) == 0)
             return fail(RAIA_ETIMEDOUT, "no rank has ended yet");
-        unsigned wait_s = ms < 0 || ms > POLL_S * 1000 ? POLL_S : (unsigned)(ms + 999) / 1000;
-        RAIA_TRY(refresh(h, wait_s));
+        RAIA_TRY(refresh(h, poll_s(deadline)));
     }
 }
 

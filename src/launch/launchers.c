@@ -73,10 +73,8 @@ raia_status launch_control_address(const struct launch_request *request, char *o
 {
     char listen_host[256], reach_host[256];
     RAIA_TRY(launch_control_host(listen_host, reach_host));
-    const char *form = strchr(reach_host, ':') != NULL ? "[%s]:%u" : "%s:%u";
-    if (form[0] == '[')
-        snprintf(out, size, "[%s]:%u", reach_host, request->control_port);
-    else
-        snprintf(out, size, "%s:%u", reach_host, request->control_port);
+    bool v6 = strchr(reach_host, ':') != NULL;
+    snprintf(out, size, "%s%s%s:%u", v6 ? "[" : "", reach_host, v6 ? "]" : "",
+             request->control_port);
     return RAIA_OK;
 }

@@ -1,5 +1,6 @@
 #include "launch/launch_priv.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -13,7 +14,7 @@ static void put(struct lines *lines)
     if (lines->len > 0)
         snprintf(lines->last, sizeof lines->last, "%.*s", (int)lines->len, lines->data);
     if (writev(lines->out, parts, 3) < 0)
-        lines->len = 0;
+        log_debug("cannot pass on a line of output: %s", strerror(errno));
     lines->len = 0;
 }
 

@@ -40,8 +40,8 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-/* The environment of a rank: the driver's, with the place of the rank and what the request adds.
- * *ENV and its first OWN strings are the caller's. */
+/* The environment of a rank: the driver's, with the place of the rank and the control channel. *OUT
+ * is the caller's to free; its strings are borrowed. */
 static raia_status make_env(char place[][LAUNCH_PLACE_LEN], char *control, char *token, char ***out)
 {
     extern char **environ;
@@ -120,20 +120,19 @@ out:
 }
 
 static raia_status start_rank(struct local *local, const struct launch_request *request,
-                              const int *node_first, int nodes, int rank)
+                              const struct world *world, int rank)
 {
     static char place[LAUNCH_PLACE_VARS][LAUNCH_PLACE_LEN];
     char address[300], control[320], token[128];
     char **env;
-    RAIA_TRY(launch_place(node_first, nodes, rank, place));
+    RAIA_TRY(launch_place(world, rank, place));
     RAIA_TRY(launch_control_address(request, address, sizeof address));
     snprintf(control, sizeof control, "RAIA_CONTROL=%s", address);
     snprintf(token, sizeof token, "RAIA_CONTROL_TOKEN=%s", request->control_token);
     RAIA_TRY(make_env(place, control, token, &env));
     raia_status status = start_child(local, request, rank, env);
     free(env);
-    while (node_first[local->child[rank].node + 1] <= rank)
-        local->child[rank].node++;
+    local->child[rank].node = world_node_of(world, rank);
     return status;
 }
 
@@ -174,10 +173,11 @@ static raia_status start(const struct launch_request *request, void **impl, int 
     RAIA_TRY(MEM_NEW(&first, (size_t)n + 1));
     for (int i = 0; i <= n; i++)
         first[i] = (int)((int64_t)count * i / n);
+    const struct world world = { .size = count, .nodes = n, .node_first = first };
     struct local *local = NULL;
     raia_status status = open_local(&local, count);
     for (int r = 0; status == RAIA_OK && r < count; r++)
-        status = start_rank(local, request, first, n, r);
+        status = start_rank(local, request, &world, r);
     free(first);
     if (status != RAIA_OK && local != NULL) {
         stop(local, 0);

@@ -63,8 +63,7 @@ raia_status launch_world(struct world *out)
     if (text == NULL)
         return fail(RAIA_EINVAL, "RAIA_NODE_FIRST is not set, though RAIA_RANK is");
     RAIA_TRY(parse_first(text, w.size, &w.node_first, &w.nodes));
-    while (w.node_first[w.node + 1] <= w.rank)
-        w.node++;
+    w.node = world_node_of(&w, w.rank);
     w.local_rank = w.rank - w.node_first[w.node];
     w.local_size = w.node_first[w.node + 1] - w.node_first[w.node];
     *out = w;
@@ -77,11 +76,10 @@ void launch_world_release(struct world *world)
     world->node_first = NULL;
 }
 
-raia_status launch_place(const int *node_first, int nodes, int rank, char out[][LAUNCH_PLACE_LEN])
+raia_status launch_place(const struct world *world, int rank, char out[][LAUNCH_PLACE_LEN])
 {
-    int node = 0;
-    while (node_first[node + 1] <= rank)
-        node++;
+    const int *node_first = world->node_first;
+    int nodes = world->nodes, node = world_node_of(world, rank);
     snprintf(out[0], LAUNCH_PLACE_LEN, "RAIA_RANK=%d", rank);
     snprintf(out[1], LAUNCH_PLACE_LEN, "RAIA_WORLD_SIZE=%d", node_first[nodes]);
     snprintf(out[2], LAUNCH_PLACE_LEN, "RAIA_LOCAL_RANK=%d", rank - node_first[node]);

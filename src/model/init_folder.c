@@ -72,23 +72,6 @@ static raia_status run_workers(const struct worker *model, int count)
 
 /* ---- the folder ---- */
 
-static raia_status sync_parent(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    char *parent = slash == NULL || slash == path ? strdup(slash == NULL ? "." : "/")
-                                                  : str_format("%.*s", (int)(slash - path), path);
-    if (parent == NULL)
-        return fail(RAIA_ENOMEM, "no memory for a path");
-    int fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    raia_status status = RAIA_OK;
-    if (fd < 0 || fsync(fd) < 0)
-        status = fail(RAIA_EIO, "cannot sync %s: %s", parent, strerror(errno));
-    if (fd >= 0)
-        close(fd);
-    free(parent);
-    return status;
-}
-
 static bool is_empty(const char *path)
 {
     DIR *dir = opendir(path);
@@ -126,7 +109,7 @@ static raia_status check_target(const char *path, bool force)
 static raia_status publish(const char *aside, const char *path)
 {
     if (renameat2(AT_FDCWD, aside, AT_FDCWD, path, RENAME_EXCHANGE) == 0) {
-        RAIA_TRY(sync_parent(path));
+        RAIA_TRY(dir_sync_of(path));
         return dir_remove(aside);
     }
     if (errno != ENOENT && errno != EINVAL && errno != ENOSYS)
@@ -136,7 +119,7 @@ static raia_status publish(const char *aside, const char *path)
         RAIA_TRY(dir_remove(path));
     if (rename(aside, path) < 0)
         return fail(RAIA_EIO, "cannot rename %s to %s: %s", aside, path, strerror(errno));
-    return sync_parent(path);
+    return dir_sync_of(path);
 }
 
 static raia_status make_aside(const char *path, char **out)
@@ -162,6 +145,8 @@ raia_status model_init_folder(const struct model_config *config, const char *out
     char *path, *aside = NULL;
     if (workers < 1 || workers > WORKERS_MAX)
         return fail(RAIA_EINVAL, "%d workers are outside 1..%d", workers, WORKERS_MAX);
+    if (out[0] == '\0')
+        return fail(RAIA_EINVAL, "the folder to write has an empty name");
     path = path_join(out, "");
     if (path == NULL)
         return fail(RAIA_ENOMEM, "no memory for a path");

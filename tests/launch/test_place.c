@@ -1,17 +1,18 @@
 #include "check.h"
 #include "launch/launch_priv.h"
 
-static void place(const int *first, int nodes, int rank)
+static void place(int *first, int nodes, int rank)
 {
+    const struct world world = { .nodes = nodes, .node_first = first };
     static char vars[LAUNCH_PLACE_VARS][LAUNCH_PLACE_LEN];
-    CHECK_OK(launch_place(first, nodes, rank, vars));
+    CHECK_OK(launch_place(&world, rank, vars));
     for (int v = 0; v < LAUNCH_PLACE_VARS; v++)
         putenv(vars[v]);
 }
 
 TEST(a_rank_finds_the_place_that_its_launcher_gave_it)
 {
-    const int first[] = { 0, 3, 4, 9 };
+    int first[] = { 0, 3, 4, 9 };
     for (int rank = 0; rank < 9; rank++) {
         struct world w;
         place(first, 3, rank);
@@ -31,7 +32,7 @@ TEST(a_rank_finds_the_place_that_its_launcher_gave_it)
 TEST(a_place_that_contradicts_itself_is_refused_by_name)
 {
     struct world w;
-    const int first[] = { 0, 2 };
+    int first[] = { 0, 2 };
     place(first, 1, 1);
     static const char *const bad[] = { "0", "0,3", "1,2", "0,2,2", "0,x", "0,,2", "0,2," };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
