@@ -106,15 +106,15 @@ RAIA_API raia_status raia_model_save(raia_context *context, raia_model *model, c
 /* ---- optimizer ---- */
 
 typedef struct raia_adamw_config {
-    float lr;           /* 0: 1e-3 */
-    float beta1, beta2; /* 0: 0.9, 0.999 */
-    float eps;          /* 0: 1e-8 */
-    float weight_decay; /* as given: 0 is none (torch's default is 0.01) */
-    float grad_clip;    /* 0: none; else the largest norm of all gradients */
+    double lr;           /* 0: 1e-3 */
+    double beta1, beta2; /* 0: 0.9, 0.999 */
+    double eps;          /* 0: 1e-8 */
+    double weight_decay; /* as given: 0 is none (torch's default is 0.01) */
+    double grad_clip;    /* 0: none; else the largest norm of all gradients */
 } raia_adamw_config;
 RAIA_API raia_status raia_adamw(raia_context *context, raia_model *model,
                                 const raia_adamw_config *config, raia_optimizer **out);
-RAIA_API void raia_set_lr(raia_optimizer *optimizer, float lr);
+RAIA_API void raia_set_lr(raia_optimizer *optimizer, double lr);
 
 /* Averages nothing: gradients are those of the mean loss of the global batch. One update. */
 RAIA_API raia_status raia_optimizer_step(raia_context *context, raia_optimizer *optimizer);

@@ -48,7 +48,7 @@ struct shard_options {
     size_t row_block_bytes; /* largest gradient block of a vocabulary weight (0: 32 MiB) */
 };
 struct shard_adamw {
-    float lr, beta1, beta2, eps, weight_decay, grad_clip; /* grad_clip 0: none */
+    double lr, beta1, beta2, eps, weight_decay, grad_clip; /* grad_clip 0: none */
     bool stochastic;
     uint64_t seed;
 };
