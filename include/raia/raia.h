@@ -138,6 +138,7 @@ RAIA_API raia_status raia_data_open(raia_context *context, const raia_model *mod
                                     raia_data **out);
 RAIA_API uint64_t
 raia_data_steps(const raia_data *data); /* steps that it holds; UINT64_MAX: no end */
+RAIA_API uint64_t raia_data_global_batch(const raia_data *data); /* samples of all ranks a step */
 /* This rank's samples of the next step; RAIA_ENOTFOUND at the end of the data. Valid until the next
  * call. */
 RAIA_API raia_status raia_next_batch(raia_context *context, raia_data *data, raia_batch **out);

@@ -72,6 +72,11 @@ uint64_t raia_data_steps(const raia_data *data)
     return sampler_steps(&data->sampler);
 }
 
+uint64_t raia_data_global_batch(const raia_data *data)
+{
+    return data->sampler.global_batch;
+}
+
 raia_status raia_next_batch(raia_context *context, raia_data *data, raia_batch **out)
 {
     (void)context;
