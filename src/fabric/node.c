@@ -37,6 +37,11 @@ static raia_status open_links(struct node *node)
     return compare_cores(node);
 }
 
+void node_timeout(struct node *node, double timeout_s)
+{
+    node->timeout_ns = timeout_s > 0 ? (uint64_t)(timeout_s * 1e9) : 0;
+}
+
 raia_status node_open(struct node **out, struct control *control, const struct world *world,
                       double timeout_s)
 {
@@ -46,8 +51,8 @@ raia_status node_open(struct node **out, struct control *control, const struct w
                            .node = world->node,
                            .rank = world->local_rank,
                            .size = world->local_size,
-                           .first = world->rank - world->local_rank,
-                           .timeout_ns = timeout_s > 0 ? (uint64_t)(timeout_s * 1e9) : 0 };
+                           .first = world->rank - world->local_rank };
+    node_timeout(node, timeout_s);
     raia_status status = open_links(node);
     if (status != RAIA_OK) {
         node_close(node);

@@ -205,6 +205,11 @@ raia_status node_wait_all(struct node *node, int counter, uint64_t value)
     return wait_until(node, &goal);
 }
 
+bool node_reached(struct node *node, int who, int counter, uint64_t value)
+{
+    return value_of(&words_of(node, counter)[who]) >= value;
+}
+
 bool node_reached_all(struct node *node, int counter, uint64_t value)
 {
     const struct goal goal = { .at = words_of(node, counter), .count = node->size, .value = value };
