@@ -25,19 +25,11 @@ int cli_run_with_one(const struct opt_spec *spec, int argc, char **argv, const c
                      raia_status (*run)(const char *operand));
 
 int cmd_train(int argc, char **argv);
-int cmd_perf(int argc, char **argv);
+const struct opt_spec *cmd_train_spec(void);
 int cmd_model_init(int argc, char **argv);
+const struct opt_spec *cmd_model_init_spec(void);
 int cmd_model_info(int argc, char **argv);
-int cmd_start(int argc, char **argv);
-int cmd_stop(int argc, char **argv);
-int cmd_status(int argc, char **argv);
-int cmd_up(int argc, char **argv);
-int cmd_down(int argc, char **argv);
-int cmd_job_submit(int argc, char **argv);
-int cmd_job_list(int argc, char **argv);
-int cmd_job_status(int argc, char **argv);
-int cmd_job_logs(int argc, char **argv);
-int cmd_job_stop(int argc, char **argv);
-int cmd_job_delete(int argc, char **argv);
+const struct opt_spec *cmd_model_info_spec(void);
+int cmd_completion(int argc, char **argv);
 
 #endif

@@ -315,6 +315,11 @@ static raia_status describe(const char *name)
     return status;
 }
 
+const struct opt_spec *cmd_model_info_spec(void)
+{
+    return &spec;
+}
+
 int cmd_model_info(int argc, char **argv)
 {
     return cli_run_with_one(&spec, argc, argv, "one model", describe);

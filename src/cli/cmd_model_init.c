@@ -168,6 +168,11 @@ static raia_status init(const char *out)
     return RAIA_OK;
 }
 
+const struct opt_spec *cmd_model_init_spec(void)
+{
+    return &spec;
+}
+
 int cmd_model_init(int argc, char **argv)
 {
     return cli_run_with_one(&spec, argc, argv, "one folder to write", init);

@@ -196,7 +196,7 @@ static raia_status train(raia_context *ctx, void *arg)
     raia_data *data, *held_back = NULL;
     raia_optimizer *optimizer;
     raia_adamw_config config;
-    uint64_t steps;
+    uint64_t steps = 0;
     const raia_fsdp shards = fsdp();
     RAIA_TRY(adamw(&config));
     RAIA_TRY(raia_model_from_pretrained(ctx, o.model, precision(), &model));
