@@ -28,7 +28,7 @@ raia_status reduce_segment(struct shard *s, const struct segment *segment, const
         .dtype = s->dtypes.contribution,
         .wire_dtype = s->options.reduce_f32 ? RAIA_F32 : s->dtypes.contribution,
         .out_dtype = s->dtypes.grad,
-        .out = state_at(s->grad, segment->own_at, s->dtypes.grad),
+        .out = state_at(s->grad, layout_slice_at(&s->layout, segment), s->dtypes.grad),
         .accumulate = s->passes > 0,
     };
     if (s->device->planning)

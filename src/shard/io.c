@@ -87,11 +87,14 @@ struct export {
     raia_dtype dtype;
     shard_piece *write;
     void *self;
+    uint64_t runs; /* so far */
 };
 
 static raia_status export_run(struct shard *s, const struct piece *run, void *self)
 {
-    const struct export *export = self;
+    struct export *export = self;
+    if (s->layout.replicated && export->runs++ % (uint64_t)s->layout.size != (uint64_t)s->layout.rank)
+        return RAIA_OK; /* replicas share the work */
     const struct convert a = { .src = kept_at(s, run),
                                .dst = s->stage_device,
                                .count = run->count,

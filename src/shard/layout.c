@@ -27,7 +27,8 @@ struct dtypes shard_dtypes(enum precision precision)
     return table[precision];
 }
 
-size_t layout_row_block(const struct tree *tree, const struct shard_options *options)
+/* Rows of a vocabulary block. */
+static size_t rows_of_block(const struct tree *tree, const struct shard_options *options)
 {
     const struct param *p = &tree->param[vocabulary_param(tree, "lm_head")];
     size_t bytes = options->row_block_bytes > 0 ? options->row_block_bytes : ROW_BLOCK_BYTES;
@@ -133,6 +134,21 @@ static raia_status add_segment(struct layout *l, const struct tree *tree,
     return slice_evenly(l, s);
 }
 
+static uint64_t own_begin(const struct layout *l, const struct segment *s)
+{
+    return l->replicated ? 0 : s->begin[l->rank];
+}
+
+static uint64_t own_end(const struct layout *l, const struct segment *s)
+{
+    return l->replicated ? s->count : s->begin[l->rank + 1];
+}
+
+uint64_t layout_slice_at(const struct layout *l, const struct segment *s)
+{
+    return s->own_at + (s->begin[l->rank] - own_begin(l, s));
+}
+
 static void place_all(struct layout *l)
 {
     for (int i = 0; i < l->segments; i++) {
@@ -144,7 +160,7 @@ static void place_all(struct layout *l)
         s->at = l->elements;
         s->own_at = l->own_elements;
         l->elements += s->count;
-        l->own_elements += s->begin[l->rank + 1] - s->begin[l->rank];
+        l->own_elements += own_end(l, s) - own_begin(l, s);
         l->largest = s->count > l->largest ? s->count : l->largest;
         for (int j = s->first_part; j < s->first_part + s->parts; j++)
             if (l->part[j].first == 0)
@@ -171,7 +187,7 @@ static void cut_pieces(struct layout *l)
 {
     for (int i = 0; i < l->segments; i++) {
         const struct segment *s = &l->segment[i];
-        uint64_t from = s->begin[l->rank], to = s->begin[l->rank + 1];
+        uint64_t from = own_begin(l, s), to = own_end(l, s);
         for (int j = s->first_part; j < s->first_part + s->parts; j++) {
             const struct part *p = &l->part[j];
             uint64_t a = p->at > from ? p->at : from;
@@ -207,12 +223,16 @@ static raia_status build(struct layout *l, const struct tree *tree, const struct
 }
 
 raia_status layout_build(struct layout *l, const struct tree *tree, const struct unit_list *units,
-                         int rank, int size, size_t row_block)
+                         const struct world *world, const struct shard_options *options)
 {
     bool *placed;
+    size_t row_block = rows_of_block(tree, options);
     size_t blocks = 2 * (tree->param[0].rows / row_block + 1);
     size_t most = (size_t)tree->params + blocks;
-    *l = (struct layout){ .rank = rank, .size = size, .row_block = row_block };
+    *l = (struct layout){ .rank = world->rank,
+                           .size = world->size,
+                           .replicated = options->strategy == SHARD_NONE,
+                           .row_block = row_block };
     RAIA_TRY(MEM_NEW(&l->segment, most));
     RAIA_TRY(MEM_NEW(&l->part, most));
     RAIA_TRY(MEM_NEW(&l->piece, most));

@@ -7,10 +7,12 @@ static uint64_t wire_out(const struct layout *l, const struct shard_options *o,
 {
     if (world->nodes < 2)
         return 0;
-    uint64_t gathers = o->strategy == SHARD_FULL ? 2 : 1;
+    uint64_t gathers = o->strategy == SHARD_FULL ? 2 : o->strategy == SHARD_GRAD ? 1 : 0;
     raia_dtype wire = o->reduce_f32 ? RAIA_F32 : d->contribution;
+    /* Replicas gather the summed gradients instead of the weights. */
+    uint64_t grads = o->strategy == SHARD_NONE ? 2 : 1;
     uint64_t bytes =
-        l->elements * (gathers * raia_dtype_size(d->weight) + raia_dtype_size(wire));
+        l->elements * (gathers * raia_dtype_size(d->weight) + grads * raia_dtype_size(wire));
     return bytes / (uint64_t)world->nodes * (uint64_t)(world->nodes - 1);
 }
 
@@ -40,13 +42,15 @@ raia_status shard_measure(const struct tree *tree, const struct unit_list *units
 {
     struct layout l;
     const struct dtypes d = shard_dtypes(options->precision);
-    raia_status status = layout_build(&l, tree, units, world->rank, world->size,
-                                      layout_row_block(tree, options));
+    raia_status status = layout_build(&l, tree, units, world, options);
     if (status == RAIA_OK) {
         uint64_t master = d.master ? sizeof(float) : 0;
+        uint64_t sharing = (uint64_t)world->local_size;
         *out = (struct shard_bytes){
-            .weights = l.elements * raia_dtype_size(d.weight) / (uint64_t)world->local_size,
-            .gradients = l.own_elements * raia_dtype_size(d.grad),
+            .weights =
+                l.elements * raia_dtype_size(d.weight) / (l.replicated ? 1 : sharing),
+            .gradients =
+                l.own_elements * raia_dtype_size(d.grad) / (l.replicated ? sharing : 1),
             .state = l.own_elements * (2 * raia_dtype_size(d.state) + master),
             .transient = in_flight(&l, tree) * raia_dtype_size(d.contribution),
             .wire_out = wire_out(&l, options, &d, world),

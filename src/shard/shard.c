@@ -3,16 +3,14 @@
 
 #include <stdlib.h>
 
-static raia_status check_options(const struct shard_options *o, const struct world *world)
+/* Replicas sum each a slice of the gradients and read all of them. */
+static raia_status allocate_gradients(struct shard *s, size_t bytes)
 {
-    (void)world;
-    if (o->strategy == SHARD_NONE)
-        return fail(RAIA_EUNSUPPORTED, "strategy none (plain data parallel) is not built yet; "
-                                       "use full or grad");
-    return RAIA_OK;
+    return s->layout.replicated ? comm_map_node(s->comm, bytes, "the gradients", &s->grad)
+                                : s->device->ops->alloc(s->device, bytes, &s->grad);
 }
 
-/* What this rank alone holds: its slices of gradients and optimizer state. */
+/* Gradients and optimizer state of what this rank owns. */
 static raia_status allocate_own(struct shard *s)
 {
     const struct ops *ops = s->device->ops;
@@ -21,7 +19,7 @@ static raia_status allocate_own(struct shard *s)
     size_t state = n * raia_dtype_size(d->state);
     size_t pieces = (size_t)s->layout.pieces + 1;
     void *p;
-    RAIA_TRY(ops->alloc(s->device, n * raia_dtype_size(d->grad), &s->grad));
+    RAIA_TRY(allocate_gradients(s, n * raia_dtype_size(d->grad)));
     RAIA_TRY(ops->alloc(s->device, state, &s->m));
     RAIA_TRY(ops->alloc(s->device, state, &s->v));
     if (d->master) {
@@ -38,11 +36,19 @@ static raia_status allocate_own(struct shard *s)
     return MEM_NEW(&s->stack_at, (size_t)s->layout.segments);
 }
 
+static size_t weight_bytes(const struct shard *s)
+{
+    return s->layout.elements * raia_dtype_size(s->dtypes.weight);
+}
+
 static raia_status map_weights(struct shard *s)
 {
     void *p;
-    size_t size = raia_dtype_size(s->dtypes.weight);
-    RAIA_TRY(comm_map_node(s->comm, s->layout.elements * size, "the weights", &p));
+    size_t bytes = weight_bytes(s);
+    if (s->layout.replicated)
+        RAIA_TRY(s->device->ops->alloc(s->device, bytes, &p));
+    else
+        RAIA_TRY(comm_map_node(s->comm, bytes, "the weights", &p));
     s->weights = p;
     RAIA_TRY(MEM_NEW(&s->store.weight, (size_t)s->tree->params));
     RAIA_TRY(MEM_NEW(&s->store.grad, (size_t)s->tree->params));
@@ -54,19 +60,17 @@ static raia_status map_weights(struct shard *s)
 static raia_status open_shard(struct shard *s)
 {
     const struct world *world = comm_world(s->comm);
-    RAIA_TRY(check_options(&s->options, world));
     s->embed = vocabulary_param(s->tree, "model.embed_tokens");
     s->head = vocabulary_param(s->tree, "lm_head");
     if (s->embed < 0 || s->head < 0)
         return fail(RAIA_EBUG, "the tree has no vocabulary");
     RAIA_TRY(units_build(s->tree, s->options.wrap, s->options.min_unit_params, &s->units));
-    size_t row_block = layout_row_block(s->tree, &s->options);
-    RAIA_TRY(layout_build(&s->layout, s->tree, &s->units, world->rank, world->size, row_block));
+    RAIA_TRY(layout_build(&s->layout, s->tree, &s->units, world, &s->options));
     s->store = (struct param_store){ .dtype = s->dtypes.weight,
                                      .grad_dtype = s->dtypes.contribution,
                                      .enter = event_enter,
                                      .leave = event_leave,
-                                     .row_block = row_block,
+                                     .row_block = s->layout.row_block,
                                      .head_rows = vocabulary_rows,
                                      .head_rows_done = vocabulary_rows_done,
                                      .embed_grad = vocabulary_embed };
@@ -105,7 +109,10 @@ void shard_free(struct shard *s)
         return;
     size_t n = s->layout.own_elements > 0 ? s->layout.own_elements : 1;
     size_t state = n * raia_dtype_size(s->dtypes.state);
-    release(s, s->grad, n * raia_dtype_size(s->dtypes.grad));
+    if (s->layout.replicated)
+        release(s, s->weights, weight_bytes(s));
+    else
+        release(s, s->grad, n * raia_dtype_size(s->dtypes.grad));
     release(s, s->m, state);
     release(s, s->v, state);
     release(s, s->master, n * sizeof(float));

@@ -37,6 +37,7 @@ struct piece {
 };
 struct layout {
     int size, rank;
+    bool replicated; /* strategy none: the rank owns all of every segment, and reduces its slice */
     struct segment *segment; /* vocabulary blocks of one parameter follow each other without gaps */
     int segments;
     struct part *part;
@@ -51,12 +52,13 @@ struct layout {
     uint64_t largest;      /* elements of the largest segment */
 };
 raia_status layout_build(struct layout *layout, const struct tree *tree,
-                         const struct unit_list *units, int rank, int size, size_t row_block);
+                         const struct unit_list *units, const struct world *world,
+                         const struct shard_options *options);
 void layout_release(struct layout *layout);
 /* The parameter of a vocabulary module; -1: none. */
 int vocabulary_param(const struct tree *tree, const char *module);
-/* Rows of a vocabulary block for OPTIONS. */
-size_t layout_row_block(const struct tree *tree, const struct shard_options *options);
+/* Where this rank's slice of a segment's gradient is summed: element among what it owns. */
+uint64_t layout_slice_at(const struct layout *layout, const struct segment *segment);
 
 /* Element types of each precision. */
 struct dtypes {
@@ -83,8 +85,9 @@ struct shard {
     struct layout layout;
     int embed, head; /* params; equal when tied */
 
-    char *weights;                       /* all of them, shared by the node's ranks */
-    void *grad, *m, *v;                  /* this rank's slices; of the device */
+    char *weights;                       /* all of them, shared by the node's ranks unless replicated */
+    void *grad;                          /* this rank's slices; of the node when replicated */
+    void *m, *v;                         /* this rank's slices; of the device */
     float *master;                       /* NULL unless mixed */
     double *sums;                        /* [pieces] squares; of the device */
     double *host_sums;                   /* [pieces] */

@@ -28,6 +28,8 @@ static raia_status gradient_norm(struct shard *s, double *norm)
 {
     double total = 0;
     size_t pieces = (size_t)s->layout.pieces;
+    if (s->layout.replicated) /* each rank reads what the others summed */
+        RAIA_TRY(raia_barrier(s->comm));
     for (size_t i = 0; i < pieces; i++) {
         const struct piece *p = &s->layout.piece[i];
         const struct sq_sum a = { .x = state_at(s->grad, p->own_at, s->dtypes.grad),
@@ -40,7 +42,8 @@ static raia_status gradient_norm(struct shard *s, double *norm)
         RAIA_TRY(s->device->ops->copy(s->device, s->host_sums, s->sums, pieces * sizeof *s->sums));
     for (size_t i = 0; i < pieces; i++)
         total += s->host_sums[i];
-    RAIA_TRY(comm_sum_f64(s->comm, &total, 1));
+    if (!s->layout.replicated)
+        RAIA_TRY(comm_sum_f64(s->comm, &total, 1));
     *norm = sqrt(total);
     return RAIA_OK;
 }

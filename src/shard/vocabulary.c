@@ -43,7 +43,7 @@ static raia_status embed_block(struct shard *s, const struct segment *g)
     const struct param *p = &s->tree->param[g->param];
     const struct ops *ops = s->device->ops;
     size_t first = g->begin[s->layout.rank], end = g->begin[s->layout.rank + 1];
-    void *out = state_at(s->grad, g->own_at, s->dtypes.grad);
+    void *out = state_at(s->grad, layout_slice_at(&s->layout, g), s->dtypes.grad);
     if (end == first && !s->device->planning)
         return RAIA_OK;
     if (s->passes == 0 && s->embed != s->head && !s->device->planning)
