@@ -99,7 +99,10 @@ raia_status ws_random_key(char out[WS_KEY + 1])
 /* Length of the valid UTF-8 character at DATA, 0 when there is none (RFC 3629). */
 static size_t utf8_length(const unsigned char *d, size_t len)
 {
-    size_t want = d[0] < 0x80 ? 1 : d[0] >= 0xc2 && d[0] <= 0xdf ? 2 : (d[0] & 0xf0) == 0xe0 ? 3 : 4;
+    size_t want = d[0] < 0x80                    ? 1
+                  : d[0] >= 0xc2 && d[0] <= 0xdf ? 2
+                  : (d[0] & 0xf0) == 0xe0        ? 3
+                                                 : 4;
     if (d[0] == 0 || want > len || (want == 4 && (d[0] < 0xf0 || d[0] > 0xf4)))
         return 0;
     for (size_t i = 1; i < want; i++)

@@ -1,4 +1,5 @@
-/* codec: the small encodings of HTTP: percent, base64, SHA-1, UTF-8; and names made safe for files. */
+/* codec: the small encodings of HTTP: percent, base64, SHA-1, UTF-8; and names made safe for files.
+ */
 #ifndef RAIA_CLUSTER_CODEC_H
 #define RAIA_CLUSTER_CODEC_H
 
@@ -14,7 +15,10 @@ void sha1_bytes(const void *data, size_t len, uint8_t out[SHA1_BYTES]);
 /* Lower-case hex of BYTES bytes and a NUL. */
 void hex_encode(const uint8_t *data, size_t bytes, char *out);
 
-enum { WS_KEY = 24, WS_ACCEPT = 29 }; /* lengths of the WebSocket handshake's values, NUL included in the latter */
+enum {
+    WS_KEY = 24,
+    WS_ACCEPT = 29
+}; /* lengths of the WebSocket handshake's values, NUL included in the latter */
 /* RFC 6455's answer to a client's key. */
 void ws_accept_of(const char *key, char out[WS_ACCEPT]);
 /* A fresh random key (WS_KEY characters and a NUL). */

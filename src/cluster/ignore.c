@@ -5,7 +5,8 @@
 
 enum { MAX_RULES = 10000, MAX_STEPS = 100000, MAX_IGNORE_FILE = 1 << 20 };
 
-/* "[a-z]", "[!x]" at *PATTERN against C; moves *PATTERN past it. An unclosed bracket matches itself. */
+/* "[a-z]", "[!x]" at *PATTERN against C; moves *PATTERN past it. An unclosed bracket matches
+ * itself. */
 static bool class_matches(const char **pattern, char c)
 {
     const char *p = *pattern + 1;

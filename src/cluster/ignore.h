@@ -14,12 +14,13 @@ struct ignore {
     size_t count, cap;
 };
 
-/* Adds one pattern line declared in BASE ("" or "sub/dir/"); blank lines and comments are skipped. */
+/* Adds one pattern line declared in BASE ("" or "sub/dir/"); blank lines and comments are skipped.
+ */
 raia_status ignore_add(struct ignore *ignore, const char *base, const char *line);
 /* Adds the lines of FILE, which may be missing. */
 raia_status ignore_add_file(struct ignore *ignore, const char *base, const char *file);
-/* True when PATH (relative to the root) is left out: the last rule that matches decides. The caller does not
- * descend into folders that are left out. */
+/* True when PATH (relative to the root) is left out: the last rule that matches decides. The caller
+ * does not descend into folders that are left out. */
 bool ignore_matches(const struct ignore *ignore, const char *path, bool folder);
 /* Drops the rules beyond COUNT: those of a folder that has been left. */
 void ignore_truncate(struct ignore *ignore, size_t count);

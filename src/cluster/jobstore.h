@@ -1,6 +1,6 @@
-/* jobstore: the head's durable state as records of JSON text, by kind and key. Today one SQLite file; the
- * interface is what another keeper (Redis, where an operator gives one) has to offer, no more. A put is
- * durable against the death of the process when it returns. */
+/* jobstore: the head's durable state as records of JSON text, by kind and key. Today one SQLite
+ * file; the interface is what another keeper (Redis, where an operator gives one) has to offer, no
+ * more. A put is durable against the death of the process when it returns. */
 #ifndef RAIA_CLUSTER_JOBSTORE_H
 #define RAIA_CLUSTER_JOBSTORE_H
 

@@ -38,8 +38,10 @@ raia_status package_name_of(const char *uri, const char **name)
                     uri);
     *name = uri + 6;
     if (!package_name_ok(*name))
-        return fail(RAIA_EINVAL, "'%.200s' is not a package name: it ends in .zip or .whl and has "
-                                 "letters, digits and ._+- only", *name);
+        return fail(RAIA_EINVAL,
+                    "'%.200s' is not a package name: it ends in .zip or .whl and has "
+                    "letters, digits and ._+- only",
+                    *name);
     return RAIA_OK;
 }
 
@@ -68,7 +70,8 @@ struct unpack {
     size_t files;
 };
 
-/* Next component of *PATH into OUT; RAIA_ENOTFOUND at the end. "." and doubled slashes are skipped. */
+/* Next component of *PATH into OUT; RAIA_ENOTFOUND at the end. "." and doubled slashes are skipped.
+ */
 static raia_status next_component(const char **path, char out[256], const char *whole)
 {
     for (;;) {
@@ -78,8 +81,10 @@ static raia_status next_component(const char **path, char out[256], const char *
         if (n == 0)
             return RAIA_ENOTFOUND;
         if (n > 255 || (n == 2 && memcmp(at, "..", 2) == 0))
-            return fail(RAIA_EFORMAT, "package entry '%.200s' would leave the folder or has too "
-                                      "long a name", whole);
+            return fail(RAIA_EFORMAT,
+                        "package entry '%.200s' would leave the folder or has too "
+                        "long a name",
+                        whole);
         if (n == 1 && at[0] == '.')
             continue;
         memcpy(out, at, n);
@@ -95,8 +100,8 @@ static int enter_folder(int at, const char *name)
     return openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Makes the folders above PATH's last component. *FOLDER is a descriptor of the caller, LAST the component ("" for
- * the root itself). */
+/* Makes the folders above PATH's last component. *FOLDER is a descriptor of the caller, LAST the
+ * component ("" for the root itself). */
 static raia_status walk(const struct unpack *u, const char *path, int *folder, char last[256])
 {
     if (path[0] == '/' || strlen(path) > LIMIT_PACKAGE_PATH)
@@ -186,9 +191,11 @@ static raia_status unpack_entry(struct unpack *u, struct archive_entry *entry)
         return fail(RAIA_EFORMAT, "the package has more than %zu entries", u->limits->files);
     mode_t type = archive_entry_filetype(entry);
     if (type != AE_IFREG && type != AE_IFDIR)
-        return fail(RAIA_EFORMAT, "package entry '%.200s' is a link or device: only files and "
-                                  "folders are unpacked", path);
-    int folder;
+        return fail(RAIA_EFORMAT,
+                    "package entry '%.200s' is a link or device: only files and "
+                    "folders are unpacked",
+                    path);
+    int folder = -1;
     char name[256];
     RAIA_TRY(walk(u, path, &folder, name));
     raia_status status = RAIA_OK;
@@ -235,8 +242,8 @@ static raia_status unpack(struct unpack *u, const char *zip, const void *data, s
         status = fail(RAIA_EIO, "cannot open folder %s: %s", dir, strerror(errno));
     else if ((zip != NULL ? archive_read_open_filename(u->archive, zip, 64 << 10)
                           : archive_read_open_memory(u->archive, data, len)) != ARCHIVE_OK)
-        status = fail(RAIA_EFORMAT, "the package is no zip file: %s",
-                      archive_error_string(u->archive));
+        status =
+            fail(RAIA_EFORMAT, "the package is no zip file: %s", archive_error_string(u->archive));
     else
         status = unpack_all(u);
     if (u->root >= 0)

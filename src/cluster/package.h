@@ -1,6 +1,6 @@
-/* package: working folders as zip files. The client's side packs a folder under the name that Ray's client
- * would give it; a node's side unpacks what anyone may have sent, so that nothing leaves the folder, no link
- * is made and every count is bounded. */
+/* package: working folders as zip files. The client's side packs a folder under the name that Ray's
+ * client would give it; a node's side unpacks what anyone may have sent, so that nothing leaves the
+ * folder, no link is made and every count is bounded. */
 #ifndef RAIA_CLUSTER_PACKAGE_H
 #define RAIA_CLUSTER_PACKAGE_H
 
@@ -8,7 +8,8 @@
 
 #include <stdatomic.h>
 
-/* True for a name that a head stores: letters, digits, "._+-", not hidden, ending in .zip or .whl. */
+/* True for a name that a head stores: letters, digits, "._+-", not hidden, ending in .zip or .whl.
+ */
 bool package_name_ok(const char *name);
 /* The name in "gcs://NAME"; RAIA_EINVAL says what is wrong with URI. Borrowed from URI. */
 raia_status package_name_of(const char *uri, const char **name);
@@ -19,8 +20,8 @@ struct package_limits {
     uint64_t bytes; /* of all files */
     size_t files;
 };
-/* Unpacks ZIP (a path) into DIR, which exists and is empty. Ends early with RAIA_ESTOPPED when *CANCEL becomes
- * true (may be NULL). What a failure leaves in DIR is the caller's to remove. */
+/* Unpacks ZIP (a path) into DIR, which exists and is empty. Ends early with RAIA_ESTOPPED when
+ * *CANCEL becomes true (may be NULL). What a failure leaves in DIR is the caller's to remove. */
 raia_status package_unpack(const char *zip, const char *dir, const struct package_limits *limits,
                            const atomic_bool *cancel);
 /* The same from memory. */
@@ -42,9 +43,10 @@ struct package_plan {
     uint64_t bytes;
     uint8_t hash[8];
 };
-/* Lists and hashes what of DIR belongs into its package: everything but what .gitignore and .rayignore files,
- * EXCLUDES (git's pattern language, relative to DIR) and the defaults (.git, .venv, venv, __pycache__) leave
- * out. Too large a folder is RAIA_EINVAL and names the largest files. */
+/* Lists and hashes what of DIR belongs into its package: everything but what .gitignore and
+ * .rayignore files, EXCLUDES (git's pattern language, relative to DIR) and the defaults (.git,
+ * .venv, venv, __pycache__) leave out. Too large a folder is RAIA_EINVAL and names the largest
+ * files. */
 raia_status package_scan(struct package_plan *plan, const char *dir, const char *const *excludes,
                          size_t nexcludes);
 void package_plan_release(struct package_plan *plan);
@@ -54,7 +56,8 @@ void package_plan_name(const struct package_plan *plan, char out[PACKAGE_NAME]);
 /* Writes the zip to PATH. A file that changed its size since the scan is RAIA_EIO and named. */
 raia_status package_write(const struct package_plan *plan, const char *path);
 
-/* libarchive converts names through the thread's locale; in "C" it would spoil names beyond ASCII. */
+/* libarchive converts names through the thread's locale; in "C" it would spoil names beyond ASCII.
+ */
 struct package_locale {
     void *own, *before;
 };

@@ -27,8 +27,10 @@ struct scan {
 static raia_status add_entry(struct package_plan *plan, const char *path, const struct stat *st)
 {
     if (plan->count >= LIMIT_PACKAGE_FILES)
-        return fail(RAIA_EINVAL, "%s: more than %d files and folders; leave some out with a "
-                                 ".rayignore file", plan->root, LIMIT_PACKAGE_FILES);
+        return fail(RAIA_EINVAL,
+                    "%s: more than %d files and folders; leave some out with a "
+                    ".rayignore file",
+                    plan->root, LIMIT_PACKAGE_FILES);
     if (plan->count == plan->cap) {
         size_t cap = plan->cap > 0 ? 2 * plan->cap : 64;
         struct package_entry *grown = reallocarray(plan->entries, cap, sizeof *grown);

@@ -14,7 +14,8 @@
 
 enum { STAT_BYTES = 1024, ENVIRON_MAX = 4 << 20 };
 
-/* Text of /proc/PID/stat after the command's name, which may hold anything. NULL: no such process. */
+/* Text of /proc/PID/stat after the command's name, which may hold anything. NULL: no such process.
+ */
 static const char *read_stat(pid_t pid, char text[STAT_BYTES])
 {
     char path[48];
@@ -38,10 +39,9 @@ static bool read_row(pid_t pid, struct procs_row *row)
     const char *rest = read_stat(pid, text);
     if (rest == NULL || sscanf(rest, "%c %d %d %d", &state, &parent, &group, &session) != 4)
         return false;
-    *row = (struct procs_row){ .pid = pid,
-                               .parent = parent,
-                               .session = session,
-                               .zombie = state == 'Z' || state == 'X' };
+    *row = (struct procs_row){
+        .pid = pid, .parent = parent, .session = session, .zombie = state == 'Z' || state == 'X'
+    };
     return true;
 }
 

@@ -75,7 +75,7 @@ static size_t sweep_all(struct supervisor *s)
     size_t left = procs_signal(&s->procs, now >= s->kill_ns ? SIGKILL : 0);
     struct child *child;
     DL_FOREACH(s->children, child)
-        child_settle(child, left == 0 && now > s->kill_ns + EOF_MS * UINT64_C(1000000));
+    child_settle(child, left == 0 && now > s->kill_ns + EOF_MS * UINT64_C(1000000));
     return left;
 }
 
@@ -83,8 +83,8 @@ static bool all_reported(const struct supervisor *s)
 {
     const struct child *child;
     DL_FOREACH(s->children, child)
-        if (!child->ended || child->out_open)
-            return false;
+    if (!child->ended || child->out_open)
+        return false;
     return true;
 }
 
@@ -107,18 +107,18 @@ static void on_sweep(uv_timer_t *timer)
     if (procs_read(&s->procs) != RAIA_OK)
         return;
     DL_FOREACH(s->children, child)
-        if (child->stopping)
-            sweep_child(s, child);
+    if (child->stopping)
+        sweep_child(s, child);
     DL_FOREACH(s->children, child)
-        busy |= child->stopping || (child->reaped && !child->ended);
+    busy |= child->stopping || (child->reaped && !child->ended);
     if (s->closing) {
         size_t left = sweep_all(s);
         bool over = clock_ns() > s->give_up_ns;
         if ((left == 0 && all_reported(s)) || over) {
             s->closed = true;
             s->leave_ns = deadline_in_ms(LEAVE_MS);
-            link_send(&s->link, json_pack("{s:s, s:I}", "type", "closed", "left",
-                                          (json_int_t)left));
+            link_send(&s->link,
+                      json_pack("{s:s, s:I}", "type", "closed", "left", (json_int_t)left));
         }
     }
     child_free_ended(s);

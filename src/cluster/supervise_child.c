@@ -113,7 +113,7 @@ void child_hold_all(struct supervisor *s, bool hold)
 {
     struct child *child;
     DL_FOREACH(s->children, child)
-        set_reading(child, !hold);
+    set_reading(child, !hold);
 }
 
 /* ---- end ---- */
@@ -158,7 +158,8 @@ static void free_child(struct child *child)
 void child_free_ended(struct supervisor *s)
 {
     struct child *child, *next;
-    DL_FOREACH_SAFE(s->children, child, next) {
+    DL_FOREACH_SAFE(s->children, child, next)
+    {
         if (!child->ended || child->out_open || child->stopping)
             continue;
         DL_DELETE(s->children, child);
@@ -237,8 +238,8 @@ static bool is_replaced(const char *entry, const json_t *env)
     return json_object_get(env, name) != NULL;
 }
 
-/* This process's environment without secrets, with the members of ENV over it. The array and the strings made
- * here are freed by free_env. */
+/* This process's environment without secrets, with the members of ENV over it. The array and the
+ * strings made here are freed by free_env. */
 static char **make_env(const json_t *env, uint64_t proc)
 {
     size_t n = 0;
@@ -251,9 +252,9 @@ static char **make_env(const json_t *env, uint64_t proc)
             out[at++] = strdup(environ[i]);
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)env, key, value)
-        if (out != NULL && json_is_string(value))
-            out[at++] = str_format("%s=%s", key, json_string_value(value));
+    json_object_foreach((json_t *)(uintptr_t)env, key,
+                        value) if (out != NULL && json_is_string(value)) out[at++] =
+        str_format("%s=%s", key, json_string_value(value));
     if (out != NULL)
         out[at] = str_format("RAIA_PROC=%llu", (unsigned long long)proc);
     return out;

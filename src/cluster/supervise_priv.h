@@ -13,7 +13,7 @@ struct child {
     struct supervisor *owner;
     uint64_t proc;
     pid_t pid;
-    uv_pipe_t out; /* what it writes to stdout and stderr */
+    uv_pipe_t out;   /* what it writes to stdout and stderr */
     struct buf line; /* the unfinished line */
     char *prefix;
     char *last[LIMIT_LAST_LINES]; /* a ring */
@@ -37,7 +37,8 @@ struct supervisor {
     uint64_t kill_ns, give_up_ns, leave_ns;
 };
 
-/* Starts a process as SPAWN says and adds it. A start that fails is reported as the process's end. */
+/* Starts a process as SPAWN says and adds it. A start that fails is reported as the process's end.
+ */
 void child_spawn(struct supervisor *s, const json_t *spawn);
 /* Reads the outputs again, or stops reading them. */
 void child_hold_all(struct supervisor *s, bool hold);

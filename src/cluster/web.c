@@ -57,8 +57,8 @@ static void on_tick(uv_timer_t *tick)
     uint64_t now = clock_ns();
     struct web_conn *conn;
     DL_FOREACH(web->conns, conn)
-        if (conn->deadline != 0 && now > conn->deadline)
-            shutdown(conn->fd, SHUT_RDWR);
+    if (conn->deadline != 0 && now > conn->deadline)
+        shutdown(conn->fd, SHUT_RDWR);
 }
 
 /* ---- connections and requests ---- */
@@ -338,7 +338,7 @@ void web_stop(struct web *web, void (*freed)(void *self))
     web->freed = freed;
     struct web_request *request, *next;
     DL_FOREACH_SAFE(web->waiting, request, next)
-        web_text(request, MHD_HTTP_SERVICE_UNAVAILABLE, "the head is stopping");
+    web_text(request, MHD_HTTP_SERVICE_UNAVAILABLE, "the head is stopping");
     web->stopping = true;
     MHD_run(web->daemon);
     uv_close((uv_handle_t *)&web->poll, on_handle_closed);

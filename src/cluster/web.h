@@ -1,9 +1,10 @@
-/* web: the head's HTTP/1.1 server: libmicrohttpd driven from the libuv loop. A table of routes says who may
- * call what and how a body is taken; a handler answers at once or later (long polls).
+/* web: the head's HTTP/1.1 server: libmicrohttpd driven from the libuv loop. A table of routes says
+ * who may call what and how a body is taken; a handler answers at once or later (long polls).
  *
  * Refused before any handler runs: broken framing (two Content-Length, Content-Length with
- * Transfer-Encoding, no Host), requests of browsers that would change something, missing or wrong tokens, bodies
- * beyond the limit, senders that are too slow. All functions belong to the loop's thread. */
+ * Transfer-Encoding, no Host), requests of browsers that would change something, missing or wrong
+ * tokens, bodies beyond the limit, senders that are too slow. All functions belong to the loop's
+ * thread. */
 #ifndef RAIA_CLUSTER_WEB_H
 #define RAIA_CLUSTER_WEB_H
 
@@ -25,26 +26,28 @@ enum web_body { WEB_NO_BODY, WEB_JSON, WEB_STREAM };
 
 struct web_route {
     const char *method; /* GET also answers HEAD */
-    const char *path;   /* "/api/jobs/{}/stop": {} is one segment, decoded into args; a trailing slash is optional */
+    const char *path; /* "/api/jobs/{}/stop": {} is one segment, decoded into args; a trailing slash
+                         is optional */
     enum web_access access;
     enum web_body body;
     void (*handle)(struct web_request *request); /* when the body is whole */
     /* WEB_STREAM: a part of the body; false drops the rest (the handler then answers). */
     bool (*chunk)(struct web_request *request, const void *data, size_t len);
-    bool (*begin)(struct web_request *request); /* WEB_STREAM: before the body; false: it has answered */
+    bool (*begin)(
+        struct web_request *request); /* WEB_STREAM: before the body; false: it has answered */
 };
 
 struct web_config {
     uv_loop_t *loop;
-    int fd; /* listening socket, owned by the web */
+    int fd;                         /* listening socket, owned by the web */
     const struct web_route *routes; /* ends with method NULL */
     const char *token;              /* NULL: none is asked for */
     void *self;                     /* for handlers: web_self */
 };
 
 raia_status web_start(struct web **out, const struct web_config *config);
-/* Answers all waiting requests with 503 and closes; FREED is called when nothing of it is left. Upgraded
- * sockets must have been given back before. */
+/* Answers all waiting requests with 503 and closes; FREED is called when nothing of it is left.
+ * Upgraded sockets must have been given back before. */
 void web_stop(struct web *web, void (*freed)(void *self));
 
 /* ---- what a handler sees ---- */
@@ -54,7 +57,8 @@ const char *web_arg(const struct web_request *request, int index); /* decoded {}
 /* Value of a query parameter, decoded; NULL when absent. Borrowed. */
 const char *web_query(const struct web_request *request, const char *name);
 const char *web_header(const struct web_request *request, const char *name);
-const json_t *web_json(const struct web_request *request); /* WEB_JSON: an object, array or other value */
+const json_t *
+web_json(const struct web_request *request); /* WEB_JSON: an object, array or other value */
 /* Bearer value of the Authorization header, or NULL. */
 const char *web_bearer(const struct web_request *request);
 /* The peer's address as text (at least 64 bytes). */
@@ -77,9 +81,9 @@ void web_failure(struct web_request *request, raia_status status);
 void web_response(struct web_request *request, unsigned status, const char *type,
                   struct MHD_Response *response);
 
-/* Completes a WebSocket handshake. OPENED gets the socket and the bytes that came after the handshake; it calls
- * release(release_arg) when it is done with the socket. Replies 400/426 itself when the request is no proper
- * handshake. */
+/* Completes a WebSocket handshake. OPENED gets the socket and the bytes that came after the
+ * handshake; it calls release(release_arg) when it is done with the socket. Replies 400/426 itself
+ * when the request is no proper handshake. */
 struct web_socket {
     int fd;
     const void *extra;

@@ -46,7 +46,8 @@ static bool framing_is_sound(struct web_request *request)
     return what == NULL;
 }
 
-/* Contract: a page in a browser must not be able to drive the cluster (CVE-2025-62593, CVE-2026-27482). */
+/* Contract: a page in a browser must not be able to drive the cluster (CVE-2025-62593,
+ * CVE-2026-27482). */
 static bool is_browser(const struct web_request *request)
 {
     static const char *const signs[] = { "Referer",
@@ -131,8 +132,8 @@ static bool take_args(struct web_request *request, const char *args[WEB_ARGS],
     return true;
 }
 
-/* Sets request->route. The reply that a miss deserves is its return: 404, or 405 when only the method
- * is wrong; 0 for a hit. */
+/* Sets request->route. The reply that a miss deserves is its return: 404, or 405 when only the
+ * method is wrong; 0 for a hit. */
 static unsigned find_route(struct web_request *request, const char *method)
 {
     unsigned miss = MHD_HTTP_NOT_FOUND;
@@ -214,7 +215,7 @@ bool web_admit(struct web_request *request, const char *method)
         return false;
     if (miss != 0) {
         web_text(request, miss, "%u: %s %s: %s", miss, method, request->url,
-                 miss == MHD_HTTP_NOT_FOUND ? "Not Found"
+                 miss == MHD_HTTP_NOT_FOUND     ? "Not Found"
                  : miss == MHD_HTTP_BAD_REQUEST ? "malformed escape in the path"
                                                 : "Method Not Allowed");
         return false;

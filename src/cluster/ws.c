@@ -214,8 +214,8 @@ static void on_beat(uv_timer_t *timer)
     bool queued = wslay_event_get_queued_msg_count(ws->frames) > 0;
     if (!queued)
         ws->taken_ns = clock_ns();
-    bool silent = ws->config.silence_ms > 0 && !ws->hold &&
-                  since_ms(ws->heard_ns) > ws->config.silence_ms;
+    bool silent =
+        ws->config.silence_ms > 0 && !ws->hold && since_ms(ws->heard_ns) > ws->config.silence_ms;
     bool stalled = queued && since_ms(ws->taken_ns) > WRITE_STALL_MS;
     bool unanswered = ws->close_ns != 0 && since_ms(ws->close_ns) > CLOSE_WAIT_MS;
     if (silent || stalled || unanswered) {

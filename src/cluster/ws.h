@@ -1,5 +1,6 @@
-/* ws: one WebSocket (RFC 6455) over a connected stream socket, on a libuv loop. The HTTP handshake is done
- * before; a socket pair needs none, so that the same frames also join an agent and its supervisors.
+/* ws: one WebSocket (RFC 6455) over a connected stream socket, on a libuv loop. The HTTP handshake
+ * is done before; a socket pair needs none, so that the same frames also join an agent and its
+ * supervisors.
  *
  * All functions belong to the loop's thread. A ws frees itself after `closed` has been called. */
 #ifndef RAIA_CLUSTER_WS_H
@@ -22,9 +23,9 @@ struct ws_events {
 
 struct ws_config {
     uv_loop_t *loop;
-    int fd;            /* nonblocking; the ws owns it unless `release` is set */
-    bool client;       /* this side masks */
-    void *curl;        /* CURL * whose connection fd is (TLS may be in between), or NULL; the ws owns it */
+    int fd;      /* nonblocking; the ws owns it unless `release` is set */
+    bool client; /* this side masks */
+    void *curl; /* CURL * whose connection fd is (TLS may be in between), or NULL; the ws owns it */
     const void *extra; /* bytes that came with the handshake, copied */
     size_t extra_len;
     size_t max_message;
@@ -37,7 +38,8 @@ struct ws_config {
 
 struct ws;
 raia_status ws_open(struct ws **out, const struct ws_config *config);
-/* Queues a copy of the message. The caller bounds the queue by ws_queued. RAIA_EPEER when the ws ends. */
+/* Queues a copy of the message. The caller bounds the queue by ws_queued. RAIA_EPEER when the ws
+ * ends. */
 raia_status ws_send(struct ws *ws, bool text, const void *data, size_t len);
 size_t ws_queued(const struct ws *ws);
 /* Stops or goes on taking messages from the peer. */
