@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""The program's face: help, version, completion, and what it says to a mistyped command."""
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+from tap import done, ok  # noqa: E402
+
+RAIA = os.environ["RAIA"]
+
+
+def run(*args):
+    return subprocess.run([RAIA, *args], capture_output=True, text=True, timeout=30)
+
+
+def commands():
+    lines = run("--help").stdout.split("commands:\n")[1].split("\n\n")[0].splitlines()
+    return [line.strip().split("  ")[0] for line in lines]
+
+
+version = run("--version")
+ok("--version prints one line", version.returncode == 0 and version.stdout.startswith("raia ") and
+   version.stdout.count("\n") == 1)
+ok("no command is an error with help on stderr", run().returncode == 2 and "usage:" in run().stderr)
+for name in commands():
+    got = run(*name.split(), "--help")
+    ok(f"{name} --help teaches", got.returncode == 0 and f"raia {name}" in got.stdout and "--help" in
+       got.stdout, got.stdout + got.stderr)
+    bad = run(*name.split(), "--no-such-option")
+    ok(f"{name} refuses an unknown option by name", bad.returncode == 2 and "no-such-option" in bad.stderr, bad.stderr)
+near = run("trian")
+ok("a mistyped command gets the nearest one", near.returncode == 2 and '"raia train"' in near.stderr, near.stderr)
+near = run("model", "infoo")
+ok("a mistyped second word does, too", near.returncode == 2 and '"raia model info"' in near.stderr, near.stderr)
+family = run("model")
+ok("a family lists its commands", family.returncode == 2 and "model info" in family.stderr, family.stderr)
+
+
+def complete(*words):
+    script = run("completion", "bash").stdout
+    line = " ".join(f"'{w}'" for w in words)
+    test = f"{script}\nCOMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _raia; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    got = subprocess.run(["bash", "-c", test], capture_output=True, text=True, timeout=30)
+    return got.stdout.split()
+
+
+ok("completion knows the commands", "train" in complete("raia", "tr"))
+ok("completion knows second words", complete("raia", "model", "in") == ["init", "info"])
+ok("completion knows options", "--require-fabric" in complete("raia", "train", "--req"))
+ok("completion knows an option's words", sorted(complete("raia", "train", "--dtype", "")) == ["bf16", "f32", "mixed"])
+unknown = run("completion", "fish")
+ok("a shell without completion is named", unknown.returncode == 2 and "fish" in unknown.stderr)
+done()
