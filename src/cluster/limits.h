@@ -58,11 +58,11 @@ enum {
 #define LINK_LOW (1 * MIB)           /* until here */
 #define LIMIT_TAIL_QUEUE (256 * KIB) /* of log text on its way to one reader */
 enum {
-    BEAT_MS = 1000,         /* a ping on a silent connection */
-    SILENCE_MS = 4000,      /* no byte for so long: the other side is gone */
+    BEAT_MS = 500,          /* a ping on a silent connection */
+    SILENCE_MS = 2500,      /* no byte for so long: the other side is gone */
     WRITE_STALL_MS = 30000, /* a reader that takes nothing for so long is dropped */
-    REJOIN_MS = 1000,       /* an agent whose connection closed may come back within */
-    ORPHAN_MS = 30000,      /* an agent without a head ends its processes after */
+    REJOIN_MS = 1000,       /* an agent whose connection closed may come back within; silence, this and the
+                             * grace of a lost job together stay under 5 s */
     DIAL_MS = 2000,         /* one attempt to connect */
 };
 

@@ -130,6 +130,8 @@ static void release_request(struct web_request *request)
     if (request->gone != NULL)
         request->gone(request->state);
     request->gone = NULL;
+    if (request->dropped != NULL && !request->upgraded)
+        request->dropped(request->upgrade_arg);
     buf_release(&request->body);
     json_decref(request->json);
     request->json = NULL;
@@ -157,7 +159,7 @@ static void on_completed(void *self, struct MHD_Connection *connection, void **r
         web->waiters--;
     }
     if (request->conn != NULL)
-        request->conn->deadline = deadline_in_ms(LIMIT_IDLE_S * 1000);
+        request->conn->deadline = request->upgraded ? 0 : deadline_in_ms(LIMIT_IDLE_S * 1000);
     release_request(request);
     *request_self = NULL;
 }

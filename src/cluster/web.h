@@ -83,7 +83,7 @@ void web_response(struct web_request *request, unsigned status, const char *type
 
 /* Completes a WebSocket handshake. OPENED gets the socket and the bytes that came after the
  * handshake; it calls release(release_arg) when it is done with the socket. Replies 400/426 itself
- * when the request is no proper handshake. */
+ * when the request is no proper handshake; DROPPED gets ARG whenever OPENED will not be called. */
 struct web_socket {
     int fd;
     const void *extra;
@@ -92,6 +92,7 @@ struct web_socket {
     void *release_arg;
 };
 void web_upgrade(struct web_request *request, void *arg,
-                 void (*opened)(void *arg, const struct web_socket *socket));
+                 void (*opened)(void *arg, const struct web_socket *socket),
+                 void (*dropped)(void *arg));
 
 #endif

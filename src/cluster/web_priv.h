@@ -32,6 +32,7 @@ struct web_request {
     bool begun, handled, suspended, discard, upgraded;
     void *upgrade_arg;
     void (*opened)(void *arg, const struct web_socket *socket);
+    void (*dropped)(void *arg);
 };
 
 struct web {

@@ -211,8 +211,11 @@ static void on_upgrade(void *self, struct MHD_Connection *connection, void *requ
 }
 
 void web_upgrade(struct web_request *request, void *arg,
-                 void (*opened)(void *arg, const struct web_socket *socket))
+                 void (*opened)(void *arg, const struct web_socket *socket),
+                 void (*dropped)(void *arg))
 {
+    request->upgrade_arg = arg;
+    request->dropped = dropped;
     const char *key = web_header(request, "Sec-WebSocket-Key");
     const char *version = web_header(request, "Sec-WebSocket-Version");
     if (!has_word(web_header(request, "Upgrade"), "websocket") ||
@@ -235,6 +238,5 @@ void web_upgrade(struct web_request *request, void *arg,
     add_header(response, MHD_HTTP_HEADER_UPGRADE, "websocket");
     add_header(response, "Sec-WebSocket-Accept", accept);
     request->opened = opened;
-    request->upgrade_arg = arg;
     web_response(request, MHD_HTTP_SWITCHING_PROTOCOLS, NULL, response);
 }

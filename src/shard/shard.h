@@ -20,13 +20,13 @@ raia_status shard_parse_precision(const char *text, enum precision *out);
 /* ---- units ---- */
 
 struct unit {
-    int module; /* the module that is wrapped; the root unit holds what is left */
+    int module; /* the module that is wrapped; the root holds what is left */
     int *param; /* parameters in tree order */
     int params;
     uint64_t count; /* elements, without padding */
 };
 struct unit_list {
-    struct unit *unit; /* in pre-order of their modules: unit 0 is the root's */
+    struct unit *unit; /* in pre-order of their modules; a root that has nothing left is none */
     int units;
     int *unit_of; /* [params] */
 };

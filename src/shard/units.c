@@ -125,7 +125,6 @@ static raia_status collect(const struct marks *m, struct unit_list *out)
     const struct tree *tree = m->tree;
     int *unit_of_module; /* + 1 */
     RAIA_TRY(MEM_NEW(&unit_of_module, (size_t)tree->modules));
-    unit_of_module[0] = 1;
     for (int p = 0; p < tree->params; p++)
         unit_of_module[nearest_mark(m, tree->param[p].module)] = 1;
     for (int i = 0; i < tree->modules; i++)
