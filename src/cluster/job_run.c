@@ -285,7 +285,7 @@ void job_node_lost(struct job *job, struct node *node, const char *why)
         job_log_note(job, "raia: %s is gone: %s", name, why);
     }
     if (job->node == node)
-        job->node = NULL;
+        place_return_entrypoint(job);
     if (job->ending && job->places == NULL && !job_is_over(job))
         finish(job);
 }

@@ -71,6 +71,8 @@ raia_status job_save(struct job *job)
 raia_status job_forget(struct job *job)
 {
     RAIA_TRY(jobstore_delete(job->head->store, "job", job->id));
+    job_log_drop_readers(job);
+    waiters_wake(job->waiters, job->event_count, true);
     HASH_DEL(job->head->jobs, job);
     job_free(job);
     return RAIA_OK;
@@ -194,7 +196,7 @@ static raia_status make_room(struct head *head)
     HASH_ITER(hh, head->jobs, job, next) {
         if (HASH_COUNT(head->jobs) < LIMIT_JOBS)
             break;
-        if (job_is_over(job) && job->tails == NULL)
+        if (job_is_over(job))
             RAIA_TRY(job_forget(job));
     }
     return RAIA_OK;

@@ -21,6 +21,11 @@ bool launch_is_rank(void);
 raia_status launch_world(struct world *out);
 void launch_world_release(struct world *world);
 
+/* The place of RANK as environment strings "NAME=value", for whoever starts it; of WORLD only nodes
+ * and node_first are read. OUT has room for LAUNCH_PLACE_VARS of LAUNCH_PLACE_LEN bytes. */
+enum { LAUNCH_PLACE_VARS = 5, LAUNCH_PLACE_LEN = 8192 };
+raia_status launch_place(const struct world *world, int rank, char out[][LAUNCH_PLACE_LEN]);
+
 /* ---- the driver's side ---- */
 
 /* The host that the driver's control channel listens on, and by which ranks reach it: loopback when

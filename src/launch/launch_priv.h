@@ -22,10 +22,6 @@ struct launcher {
 };
 extern const struct launcher launch_head, launch_local;
 
-/* The place of RANK as environment strings "NAME=value", for whoever starts it; of WORLD only nodes
- * and node_first are read. OUT has room for LAUNCH_PLACE_VARS of LAUNCH_PLACE_LEN bytes. */
-enum { LAUNCH_PLACE_VARS = 5, LAUNCH_PLACE_LEN = 8192 };
-raia_status launch_place(const struct world *world, int rank, char out[][LAUNCH_PLACE_LEN]);
 /* "host:port" by which ranks reach this driver's control channel. */
 raia_status launch_control_address(const struct launch_request *request, char *out, size_t size);
 
