@@ -10,10 +10,10 @@
 
 /* ---- where a machine keeps its cluster's files ---- */
 
-/* $XDG_RUNTIME_DIR/raia, or /tmp/raia-UID; made with mode 0700 and refused when it is someone
+/* $RAIA_STATE, else $XDG_RUNTIME_DIR/raia, else /tmp/raia-UID; made with mode 0700 and refused when it is someone
  * else's. The caller frees it. */
 raia_status cluster_state_dir(char **out);
-/* The head's address: GIVEN, else $RAIA_ADDRESS, else the head that runs on this machine, else
+/* The head's address: GIVEN, else $RAIA_ADDRESS, else $RAY_API_SERVER_ADDRESS, else the head that runs on this machine, else
  * http://127.0.0.1:8265. As http://host:port; the caller frees it. */
 raia_status cluster_address(const char *given, char **out);
 /* The token that clients and agents show: $RAIA_TOKEN, $RAY_AUTH_TOKEN, the first line of
@@ -66,7 +66,9 @@ raia_status daemon_start(const char *state, const char *name, char *const *argv,
 /* Writes and removes the file of the calling process. */
 raia_status daemon_enter(const char *state, const char *name, const char *address);
 void daemon_leave(const char *state, const char *name);
-/* Tells a process that waits in daemon_start. */
+/* In a process that daemon_start has started: where to say that it is ready; -1 elsewhere. */
+int daemon_ready_fd(void);
+/* Tells a process that waits in daemon_start, and closes FD. */
 void daemon_ready(int fd, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Ends all of them: TERM, then KILL; then whatever still carries the folder's mark. COUNT gets how
  * many there were. */
