@@ -182,6 +182,16 @@ void api_group_delete(struct web_request *request)
 
 /* ---- events ---- */
 
+static void keep_verdict(struct job *job, const json_t *event)
+{
+    const char *name = json_string_value(json_object_get(event, "event"));
+    json_t *verdict = json_object_get(event, "verdict");
+    if (name == NULL || strcmp(name, "fabric") != 0 || !json_is_object(verdict))
+        return;
+    json_decref(job->verdict);
+    job->verdict = json_incref(verdict);
+}
+
 void api_event_post(struct web_request *request)
 {
     struct job *job = job_of(request);
@@ -206,6 +216,7 @@ void api_event_post(struct web_request *request)
         json_array_remove(job->events, 0);
     json_array_append(job->events, event);
     job->event_count++;
+    keep_verdict(job, event);
     waiters_wake(job->waiters, job->event_count, false);
     web_object(request, MHD_HTTP_OK, json_pack("{s:I}", "version", (json_int_t)job->event_count));
 }

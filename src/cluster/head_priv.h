@@ -73,6 +73,7 @@ struct job {
     uint64_t close_ns;   /* ending: when nodes that do not answer are passed over */
     bool ending, ever_placed;
     enum job_status outcome;
+    json_t *verdict; /* of its fabric, as its trainer found it; NULL: none yet */
     json_t *events;
     int64_t event_count;
     struct waiter *waiters; /* of events */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 enum { LEFTOVER_GRACE_MS = 500, LOST_GRACE_MS = 500 };
+enum { FABRIC_CODE = 3 }; /* exit code of a run whose fabric verdict is not pass (RAIA_EFABRIC) */
 
 /* ---- processes by number ---- */
 
@@ -333,6 +334,21 @@ static void tell_failure(struct job *job, int code, int signal, const json_t *la
     buf_release(&text);
 }
 
+/* A run whose wire was not proven: what was found and what to do are worth more than last lines. */
+static bool tell_verdict(struct job *job)
+{
+    const char *state = json_string_value(json_object_get(job->verdict, "status"));
+    const char *reason = json_string_value(json_object_get(job->verdict, "reason"));
+    const char *mend = json_string_value(json_object_get(job->verdict, "mend"));
+    const char *required = json_string_value(json_object_get(job->verdict, "required"));
+    if (state == NULL || reason == NULL || strcmp(state, "pass") == 0)
+        return false;
+    job_set_message(job, "the job requires fabric %s and the verdict is %s: %s%s%s",
+                    required != NULL ? required : "of its own", state, reason,
+                    mend != NULL ? "; " : "", mend != NULL ? mend : "");
+    return true;
+}
+
 static void entrypoint_ended(struct job *job, const json_t *message)
 {
     int code = (int)json_integer_value(json_object_get(message, "code"));
@@ -350,7 +366,7 @@ static void entrypoint_ended(struct job *job, const json_t *message)
     if (good) {
         free(job->message);
         job->message = NULL;
-    } else {
+    } else if (code != FABRIC_CODE || !tell_verdict(job)) {
         tell_failure(job, code, signal, json_object_get(message, "last"));
     }
     job_end(job, good ? JOB_SUCCEEDED : JOB_FAILED, good ? NULL : "JOB_ENTRYPOINT_COMMAND_ERROR",

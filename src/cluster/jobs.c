@@ -59,6 +59,8 @@ raia_status job_save(struct job *job)
                   job->node_id, "node_address", job->node_address);
     if (record != NULL && job->has_exit_code)
         json_object_set_new(record, "exit_code", json_integer(job->exit_code));
+    if (record != NULL && job->verdict != NULL)
+        json_object_set(record, "fabric", job->verdict);
     char *text = record != NULL ? json_dumps(record, JSON_COMPACT) : NULL;
     json_decref(record);
     if (text == NULL)
@@ -85,6 +87,7 @@ void job_free(struct job *job)
         group_free(group);
     json_decref(job->request);
     json_decref(job->events);
+    json_decref(job->verdict);
     free(job->gpus);
     free(job->message);
     free(job->id);
@@ -118,6 +121,7 @@ static raia_status read_record(struct job *job, const json_t *record)
     if (!json_is_object(request))
         return fail(RAIA_EFORMAT, "job record: 'request' is missing");
     job->request = json_incref(request);
+    job->verdict = json_incref(json_object_get(record, "fabric"));
     for (int i = 0; i < 5; i++)
         if (strcmp(names[i], status) == 0)
             job->status = (enum job_status)i;
@@ -312,6 +316,8 @@ json_t *job_details(const struct job *job)
         or_null(json_object_get(job->request, "runtime_env")), "driver_agent_http_address",
         text_or_null(agent), "driver_node_id", text_or_null(job->node_id), "driver_exit_code",
         job->has_exit_code ? json_integer(job->exit_code) : json_null());
+    if (out != NULL && job->verdict != NULL) /* clients ignore members that they do not know */
+        json_object_set(out, "fabric", job->verdict);
     free(message);
     free(agent);
     return out;

@@ -308,4 +308,18 @@ static raia_status wait_next(void *impl, uint64_t deadline, struct launch_exit *
     }
 }
 
-const struct launcher launch_head = { "head", applies, start, wait_next, stop, release };
+static raia_status tell(void *impl, const json_t *event)
+{
+    struct head *h = impl;
+    const char *id = env_get("RAIA_JOB_ID", "");
+    char *escaped = curl_easy_escape(h->curl, id, 0);
+    char *path = escaped != NULL ? str_format("/jobs/%s/events", escaped) : NULL;
+    curl_free(escaped);
+    if (path == NULL)
+        return fail(RAIA_ENOMEM, "out of memory");
+    raia_status status = call(h, "POST", path, event, 15, "take a report", NULL);
+    free(path);
+    return status;
+}
+
+const struct launcher launch_head = { "head", applies, start, wait_next, stop, tell, release };

@@ -18,6 +18,7 @@ struct launcher {
                          int *nodes);
     raia_status (*wait)(void *impl, uint64_t deadline, struct launch_exit *out);
     raia_status (*stop)(void *impl, unsigned grace_ms);
+    raia_status (*tell)(void *impl, const json_t *event); /* NULL: nobody listens */
     void (*free)(void *impl);
 };
 extern const struct launcher launch_head, launch_local;

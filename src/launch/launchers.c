@@ -39,6 +39,11 @@ raia_status launch_stop(struct launch *launch, unsigned grace_ms)
     return launch->launcher->stop(launch->impl, grace_ms);
 }
 
+raia_status launch_tell(struct launch *launch, const json_t *event)
+{
+    return launch->launcher->tell != NULL ? launch->launcher->tell(launch->impl, event) : RAIA_OK;
+}
+
 void launch_free(struct launch *launch)
 {
     if (launch == NULL)

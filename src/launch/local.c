@@ -315,4 +315,4 @@ static void release(void *impl)
     free(local);
 }
 
-const struct launcher launch_local = { "local", applies, start, wait_next, stop, release };
+const struct launcher launch_local = { "local", applies, start, wait_next, stop, NULL, release };

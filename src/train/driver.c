@@ -195,12 +195,22 @@ static raia_status show_verdict(const json_t *verdict)
     return status;
 }
 
+/* The job's record keeps it; a head that does not listen is no reason to fail the run. */
+static void tell_verdict(struct driver *d, const json_t *verdict)
+{
+    json_t *event = json_pack("{s:s, s:O}", "event", "fabric", "verdict", verdict);
+    if (event != NULL && launch_tell(d->launch, event) != RAIA_OK)
+        log_warn("the verdict does not reach the head: %s", raia_error());
+    json_decref(event);
+}
+
 static raia_status judge(struct driver *d, json_t **verdict)
 {
     if (d->first.status != RAIA_OK)
         return fail(d->first.status, "%s", d->first.text);
     RAIA_TRY(driver_verdict(d, verdict));
     RAIA_TRY(show_verdict(*verdict));
+    tell_verdict(d, *verdict);
     const char *state = json_string_value(json_object_get(*verdict, "status"));
     if (d->settings->run.require_fabric == NULL || (state != NULL && strcmp(state, "pass") == 0))
         return RAIA_OK;
