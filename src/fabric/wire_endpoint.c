@@ -59,14 +59,20 @@ raia_status endpoint_open(struct wire_endpoint *ep, const struct wire_lib *lib,
     return open_all(ep);
 }
 
+void endpoint_stop(struct wire_endpoint *ep)
+{
+    if (ep->ep != NULL)
+        fi_close(&ep->ep->fid);
+    ep->ep = NULL;
+}
+
 void endpoint_close(struct wire_endpoint *ep)
 {
-    struct fid *fids[] = { ep->ep != NULL ? &ep->ep->fid : NULL,
-                           ep->cq != NULL ? &ep->cq->fid : NULL,
-                           ep->av != NULL ? &ep->av->fid : NULL };
-    for (size_t i = 0; i < sizeof fids / sizeof fids[0]; i++)
-        if (fids[i] != NULL)
-            fi_close(fids[i]);
+    endpoint_stop(ep);
+    if (ep->cq != NULL)
+        fi_close(&ep->cq->fid);
+    if (ep->av != NULL)
+        fi_close(&ep->av->fid);
     for (int i = 0; i < ep->region_count; i++)
         fi_close(&ep->regions[i].mr->fid);
     if (ep->domain != NULL)
@@ -91,8 +97,7 @@ raia_status endpoint_register(struct wire_endpoint *ep, const void *base, size_t
 {
     bool chosen = (ep->info->domain_attr->mr_mode & FI_MR_PROV_KEY) != 0;
     uint64_t key = chosen ? 0 : ++ep->next_key;
-    RAIA_TRY(check(ep,
-                   fi_mr_reg(ep->domain, base, bytes, FI_SEND | FI_RECV, 0, key, 0, out, NULL),
+    RAIA_TRY(check(ep, fi_mr_reg(ep->domain, base, bytes, FI_SEND | FI_RECV, 0, key, 0, out, NULL),
                    "registering memory"));
     if (!(ep->info->domain_attr->mr_mode & FI_MR_ENDPOINT))
         return RAIA_OK;

@@ -89,7 +89,8 @@ static void name_of_address(const struct ifaddrs *list, struct wire_interface *o
     }
 }
 
-/* The address towards the driver reaches the peers, unless it is the loopback and the peers are elsewhere. */
+/* The address towards the driver reaches the peers, unless it is the loopback and the peers are
+ * elsewhere. */
 static raia_status by_driver(const struct ifaddrs *list, struct control *control, bool one_host,
                              struct wire_interface *out)
 {

@@ -1,3 +1,4 @@
+/* Finding and loading libfabric. */
 #include "fabric/wire_lib.h"
 
 #include <dlfcn.h>
@@ -5,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The version of the symbols whose structures these headers describe; newer libraries keep the older symbols. */
+/* The version of the symbols whose structures these headers describe; newer libraries keep the
+ * older symbols. */
 #if FI_MAJOR_VERSION == 1 && FI_MINOR_VERSION < 20
 #define INFO_VERSION "FABRIC_1.3"
 #elif FI_MAJOR_VERSION == 1
@@ -68,7 +70,8 @@ static raia_status find_all(void *handle)
 
 static raia_status load(void)
 {
-    /* Two nodes of one host must not meet in EFA's own shared memory: their bytes would pass no device. */
+    /* Two nodes of one host must not meet in EFA's own shared memory: their bytes would pass no
+     * device. */
     setenv("FI_EFA_ENABLE_SHM_TRANSFER", "0", 0);
     void *handle = open_library();
     if (handle == NULL)

@@ -1,8 +1,8 @@
 /* wire_lib: libfabric, found when the program runs.
  *
- * A program that trains on one node never loads it, and on an EFA node Amazon's build is taken before the
- * distribution's. Only a few of libfabric's functions are symbols; the rest of its API is inline over tables of
- * the objects that these return. */
+ * A program that trains on one node never loads it, and on an EFA node Amazon's build is taken
+ * before the distribution's. Only a few of libfabric's functions are symbols; the rest of its API
+ * is inline over tables of the objects that these return. */
 #ifndef RAIA_FABRIC_WIRE_LIB_H
 #define RAIA_FABRIC_WIRE_LIB_H
 
@@ -26,7 +26,8 @@ struct wire_lib {
     char path[512]; /* of the file that was loaded */
 };
 
-/* Loads the library once a process and never unloads it. RAIA_LIBFABRIC names a file to load instead. */
+/* Loads the library once a process and never unloads it. RAIA_LIBFABRIC names a file to load
+ * instead. */
 raia_status wire_lib_load(const struct wire_lib **out);
 
 #endif

@@ -1,20 +1,27 @@
-/* Requests, operations and announcements: cut from blocks, handed out again and again, freed together. After the
- * first steps of a run nothing is allocated. */
+/* Requests and announcements: cut from blocks, handed out again and again, freed together. After
+ * the first steps of a run nothing is allocated. */
 #include "fabric/wire_priv.h"
 
 #include <stdlib.h>
 
 enum { BLOCK = 256 }; /* items */
 
+/* An array of COUNT pointers gets room for MORE; it doubles. */
+static raia_status grow(void *array, int count, int more)
+{
+    if (count != 0 && ((count & (count - 1)) != 0 || count < more))
+        return RAIA_OK;
+    size_t room = count == 0 ? (size_t)more : 2 * (size_t)count;
+    void *larger = realloc(*(void **)array, room * sizeof(void *));
+    if (larger == NULL)
+        return fail(RAIA_ENOMEM, "out of memory for %zu transfers", room);
+    *(void **)array = larger;
+    return RAIA_OK;
+}
+
 static raia_status new_block(struct wire *wire, size_t size, void *out)
 {
-    if ((wire->block_count & (wire->block_count - 1)) == 0) { /* a power of two: double */
-        size_t room = wire->block_count == 0 ? 1 : 2 * (size_t)wire->block_count;
-        void **blocks = realloc(wire->blocks, room * sizeof *blocks);
-        if (blocks == NULL)
-            return fail(RAIA_ENOMEM, "out of memory for %zu blocks of transfers", room);
-        wire->blocks = blocks;
-    }
+    RAIA_TRY(grow(&wire->blocks, wire->block_count, 1));
     void *block;
     RAIA_TRY(mem_alloc(&block, BLOCK, size));
     wire->blocks[wire->block_count++] = block;
@@ -22,37 +29,28 @@ static raia_status new_block(struct wire *wire, size_t size, void *out)
     return RAIA_OK;
 }
 
-raia_status pool_request(struct wire *wire, struct wire_request **out)
+static raia_status more_requests(struct wire *wire)
 {
-    if (wire->idle_requests == NULL) {
-        struct wire_request *block;
-        RAIA_TRY(new_block(wire, sizeof *block, &block));
-        for (int i = 0; i < BLOCK; i++) {
-            block[i].all = wire->requests;
-            wire->requests = &block[i];
-            block[i].next = wire->idle_requests;
-            wire->idle_requests = &block[i];
-        }
+    struct wire_request *block;
+    RAIA_TRY(grow(&wire->requests, wire->request_count, BLOCK));
+    RAIA_TRY(new_block(wire, sizeof *block, &block));
+    for (int i = 0; i < BLOCK; i++) {
+        block[i].index = (uint32_t)wire->request_count;
+        wire->requests[wire->request_count++] = &block[i];
+        block[i].next = wire->idle_requests;
+        wire->idle_requests = &block[i];
     }
-    *out = wire->idle_requests;
-    wire->idle_requests = (*out)->next;
-    **out = (struct wire_request){ .all = (*out)->all };
     return RAIA_OK;
 }
 
-raia_status pool_op(struct wire *wire, struct wire_op **out)
+raia_status pool_request(struct wire *wire, struct wire_request **out)
 {
-    if (wire->idle_ops == NULL) {
-        struct wire_op *block;
-        RAIA_TRY(new_block(wire, sizeof *block, &block));
-        for (int i = 0; i < BLOCK; i++) {
-            block[i].kind = OP_DATA;
-            block[i].next = wire->idle_ops;
-            wire->idle_ops = &block[i];
-        }
-    }
-    *out = wire->idle_ops;
-    wire->idle_ops = (*out)->next;
+    if (wire->idle_requests == NULL)
+        RAIA_TRY(more_requests(wire));
+    struct wire_request *r = wire->idle_requests;
+    wire->idle_requests = r->next;
+    *r = (struct wire_request){ .index = r->index };
+    *out = r;
     return RAIA_OK;
 }
 
@@ -76,6 +74,8 @@ void pool_release(struct wire *wire)
     for (int i = 0; i < wire->block_count; i++)
         free(wire->blocks[i]);
     free(wire->blocks);
+    free(wire->requests);
     wire->blocks = NULL;
-    wire->block_count = 0;
+    wire->requests = NULL;
+    wire->block_count = wire->request_count = 0;
 }

@@ -1,11 +1,17 @@
 /* wire_priv: the inside of the wire.
  *
- * No message leaves before its receive is posted, because a provider may hold few messages that nobody expects (`net`
- * of libfabric 1.17: four small ones, then the connection stands still). The receiver posts its buffers under a libfabric tag
- * that nobody else uses and then says READY (tag, length, where) in a small control message; the sender answers with
- * the data alone. Control messages land in buffers posted beforehand. Each peer has WIRE_CREDITS of them for its READYs;
- * a READY is taken out of its buffer at once and kept in a list, whatever else is outstanding, and credits go back
- * in batches, so any number of transfers can be open in any order without one waiting for another. */
+ * No message leaves before its receive is posted, because a provider may hold few messages that
+ * nobody expects (`net` of libfabric 1.17: four small ones, then the connection stands still). The
+ * receiver posts its buffer under a libfabric tag that nobody else uses and then says READY (tag,
+ * length, where) in a small control message; the sender answers with the data alone. Control
+ * messages land in buffers posted beforehand. Each peer has WIRE_CREDITS of them for its READYs; a
+ * READY is taken out of its buffer at once and kept in a list, whatever else is outstanding, and
+ * credits go back in batches, so any number of transfers can be open in any order without one
+ * waiting for another.
+ *
+ * One thread at a time uses a wire. After a failure that is not a message's wrong length the wire
+ * is broken: every later call returns that failure, and buffers of open transfers may be freed only
+ * after wire_close. */
 #ifndef RAIA_FABRIC_WIRE_PRIV_H
 #define RAIA_FABRIC_WIRE_PRIV_H
 
@@ -13,32 +19,34 @@
 #include "fabric/wire_lib.h"
 
 enum {
-    WIRE_CREDITS = 16,           /* READYs that may be under way to a peer */
-    WIRE_RESERVE = 4,            /* its other messages: a hello, two batches of credits, a refusal */
-    WIRE_TICK_MS = 100,          /* how often a wait looks at the run's abort and its own time */
-    WIRE_COMPLETIONS = 16,       /* read from the queue at once */
-    WIRE_QUEUE = 16384,          /* completions that may be under way */
-    WIRE_POSTED_MAX = 8192,      /* data operations that may be posted; others wait for them */
+    WIRE_CREDITS = 16,     /* READYs that may be under way to a peer */
+    WIRE_RESERVE = 8,      /* its other messages: hello, two batches of credits, refusals, bye */
+    WIRE_TICK_MS = 100,    /* how often a wait looks at the run's abort and its own time */
+    WIRE_BYE_MS = 5000,    /* how long an end waits for the peers' */
+    WIRE_COMPLETIONS = 16, /* read from the queue at once */
+    WIRE_QUEUE = 16384,    /* completions that may be under way */
 };
 
 /* ---- wire_providers.c ---- */
 
 /* One libfabric provider that raia can use; several may stand for the same name. */
 struct wire_provider {
-    const char *family;  /* as people say it: "efa", "verbs", "tcp" */
-    const char *name;    /* as libfabric says it */
-    uint32_t least;      /* version of libfabric, 0: any */
-    bool by_address;     /* endpoints are bound to an IP address of an interface */
+    const char *family; /* as people say it: "efa", "verbs", "tcp" */
+    const char *name;   /* as libfabric says it */
+    uint32_t least;     /* version of libfabric, 0: any */
+    bool by_address;    /* endpoints are bound to an IP address of an interface */
 };
 enum { WIRE_PROVIDERS = 5 };
 extern const struct wire_provider wire_providers[WIRE_PROVIDERS]; /* best first */
 
-/* NAME is "auto", "shm" or a family, FI_PROVIDER agrees with it, and NODES nodes can be joined by it. */
+/* NAME is "auto", "shm" or a family, FI_PROVIDER agrees with it, and NODES nodes can be joined by
+ * it. */
 raia_status wire_check_name(const char *name, int nodes);
 bool wire_name_covers(const char *name, const struct wire_provider *provider);
 /* FI_PROVIDER's list (NULL: everything) against a libfabric provider name. */
 bool wire_filter_allows(const char *filter, const struct wire_provider *provider);
-/* The first usable entry for PROVIDER bound to ADDRESS (may be NULL); NULL when there is none. Free with lib->freeinfo. */
+/* The first usable entry for PROVIDER bound to ADDRESS (may be NULL); NULL when there is none. Free
+ * with lib->freeinfo. */
 struct fi_info *wire_getinfo(const struct wire_lib *lib, const struct wire_provider *provider,
                              const char *address);
 /* The array of names of the providers that work here, best first. */
@@ -53,7 +61,8 @@ struct wire_interface {
     char name[32];
     char address[64]; /* numeric */
 };
-/* NCCL_SOCKET_IFNAME's language: a list of prefixes; '=' before it: of exact names; '^': everything but. */
+/* NCCL_SOCKET_IFNAME's language: a list of prefixes; '=' before it: of exact names; '^': everything
+ * but. */
 bool wire_interface_matches(const char *patterns, const char *name);
 raia_status wire_interface_choose(struct control *control, bool one_host,
                                   struct wire_interface *out);
@@ -74,15 +83,17 @@ struct wire_endpoint {
     struct fid_av *av;
     struct fid_cq *cq;
     struct fid_ep *ep;
-    int wait_fd;          /* readable when the queue may have something; -1: must be polled */
-    bool local_mr;        /* buffers must be registered */
-    uint64_t next_key;    /* where the provider does not choose keys */
+    int wait_fd;       /* readable when the queue may have something; -1: must be polled */
+    bool local_mr;     /* buffers must be registered */
+    uint64_t next_key; /* where the provider does not choose keys */
     struct wire_region *regions; /* registered for good */
     int region_count;
 };
 
 raia_status endpoint_open(struct wire_endpoint *ep, const struct wire_lib *lib,
                           const struct wire_provider *provider, const char *address);
+/* From then on libfabric touches no buffer. */
+void endpoint_stop(struct wire_endpoint *ep);
 void endpoint_close(struct wire_endpoint *ep);
 /* The endpoint's address as bytes of at most *LEN. */
 raia_status endpoint_name(const struct wire_endpoint *ep, void *name, size_t *len);
@@ -98,28 +109,29 @@ void endpoint_sleep(struct wire_endpoint *ep, unsigned ms, unsigned *polls);
 
 /* ---- wire_flow.c: the protocol ---- */
 
-enum wire_op_kind { OP_CONTROL_RECV, OP_CONTROL_SEND, OP_DATA };
+enum wire_op_kind { OP_CONTROL, OP_DATA, OP_BYE };
 
-/* One operation that libfabric holds; its context comes first and comes back with the completion. */
+/* One operation that libfabric holds; its context comes first and comes back with the completion.
+ */
 struct wire_op {
     struct fi_context2 context;
     enum wire_op_kind kind;
-    struct wire_op *next; /* in a free list or the list to be posted again */
-    struct wire_peer *peer;       /* OP_CONTROL_RECV: of its last message; OP_CONTROL_SEND */
+    struct wire_op *next;         /* OP_CONTROL: in the list to be posted again */
     struct wire_request *request; /* OP_DATA */
-    struct wire_message *message; /* OP_CONTROL_*: 's place in the registered block */
+    struct wire_peer *peer;       /* OP_BYE */
+    struct wire_message *message; /* OP_CONTROL: its place in the registered block */
 };
 
-enum wire_message_kind { WIRE_HELLO = 1, WIRE_READY, WIRE_CREDIT, WIRE_MISMATCH };
+enum wire_message_kind { WIRE_HELLO = 1, WIRE_READY, WIRE_CREDIT, WIRE_MISMATCH, WIRE_BYE };
 
 /* A control message; little endian, 40 bytes. */
 struct wire_message {
-    uint64_t run; /* a number of this run: a stray message of another is refused */
+    uint64_t run; /* a number of this run: a stray message of another is ignored */
     uint32_t kind, from;
-    uint64_t tag;   /* READY, MISMATCH: the user's */
-    uint64_t len;   /* READY: the receiver's; MISMATCH: the sender's; CREDIT: how many */
-    uint32_t slot;  /* READY, MISMATCH: the receive */
-    uint32_t unused;
+    uint64_t tag;  /* READY: the user's */
+    uint64_t len;  /* READY: the receiver's; MISMATCH: the sender's; CREDIT: how many */
+    uint32_t slot; /* READY, MISMATCH: the receive */
+    uint32_t turn; /* READY: counts them, to prove that they come in order */
 };
 
 /* A READY that no send has met yet. */
@@ -134,89 +146,101 @@ struct wire_list {
 };
 
 struct wire_request {
+    struct wire_op op;
     struct wire_request *next; /* in its peer's list, or the free list */
-    struct wire_request *all;  /* every request ever made, for the end */
     struct wire_peer *peer;
     bool sending, done;
+    bool held; /* libfabric may still use op and data */
     uint64_t tag;
     char *data;
     size_t len;
-    size_t posted; /* bytes handed to libfabric */
-    size_t arrived; /* bytes that completions told of */
-    uint32_t slot, chunks, chunks_done, chunks_posted;
+    uint32_t index;    /* in the wire's table, for good */
+    uint32_t slot;     /* sending: the receive's index at the peer */
     struct fid_mr *mr; /* for this transfer alone, or NULL */
     void *desc;
-    raia_status status;
-    char text[192]; /* of a failure */
+    size_t other_len; /* what the peer said, when it differs (refused) */
+    bool refused;
 };
 
 struct wire_peer {
     int rank, node;
     bool remote; /* of another node: has an address */
-    bool greeted;
+    bool greeting, greeted, parting, parted, bye_sent;
     fi_addr_t address;
-    int credits;   /* READYs that may still be sent */
-    int owed;      /* READYs taken from the peer whose credit has not gone back */
-    struct wire_list sends;    /* wait for their READY */
-    struct wire_list to_send;  /* have it; wait for the endpoint's queue */
+    int credits;                  /* READYs that may still be sent */
+    int owed;                     /* READYs taken from the peer whose credit has not gone back */
+    uint32_t turn_out, turn_in;   /* READYs sent and taken, ever */
+    struct wire_list sends;       /* wait for their READY */
+    struct wire_list to_send;     /* have it; wait for the endpoint's queue */
     struct wire_list to_announce; /* receives that wait for a credit or the queue */
-    struct wire_list announced; /* receives whose data is to come */
     struct wire_ready *ready, **ready_last;
-    struct wire_peer *dirty_next; /* in wire->dirty */
-    bool dirty;
+    struct wire_op bye;
+    struct wire_message *bye_message; /* in the registered block */
 };
 
 struct wire {
     struct control *control;
-    struct world world; /* node_first is a copy of its own */
+    struct world world;                   /* node_first is a copy of its own */
     const struct wire_provider *provider; /* NULL: one node */
     struct wire_interface interface;
     struct wire_endpoint ep;
     uint64_t timeout_ns, run;
-    struct wire_peer *peers; /* [world.size] */
-    struct wire_peer *dirty; /* peers that have something to post */
-    struct wire_message *messages; /* the registered block of control messages */
-    struct wire_op *control_ops;   /* as many */
+    int remote;                    /* ranks of other nodes */
+    struct wire_peer *peers;       /* [world.size] */
+    struct wire_message *messages; /* the registered block of control messages and goodbyes */
+    struct wire_op *control_ops;
     int control_count;
-    struct wire_op *idle_sends;  /* control ops to send with */
-    struct wire_op *to_repost;   /* control receives that could not be posted */
-    struct wire_op *idle_ops;    /* data ops */
+    struct wire_op *to_repost; /* control receives that could not be posted */
     struct wire_ready *idle_ready;
-    struct wire_request *idle_requests, *requests;
-    void **blocks; /* what the three lists above were cut from */
+    struct wire_request *idle_requests;
+    struct wire_request **requests; /* the table of all */
+    int request_count;
+    void **blocks; /* what the two idle lists were cut from */
     int block_count;
-    uint32_t next_slot;
-    int active;      /* requests that are not done */
-    int posted;      /* data operations that libfabric holds */
-    int control_sent; /* control sends that libfabric holds */
+    int active;                /* requests that are not done */
+    bool behind;               /* something could not be posted and must be tried again */
     uint64_t *sent, *received; /* [world.nodes] payload bytes */
-    raia_status status; /* not RAIA_OK: nothing works any more */
+    raia_status status;        /* not RAIA_OK: nothing works any more */
     char text[512];
 };
 
-raia_status flow_open(struct wire *wire);
-void flow_close(struct wire *wire);
-/* Sends the greeting that makes the connection. */
-raia_status flow_greet(struct wire *wire, struct wire_peer *peer);
 /* Takes completions and posts what can be posted. */
 void flow_progress(struct wire *wire);
+/* Starts a transfer. */
 raia_status flow_start(struct wire *wire, struct wire_peer *peer, bool sending, uint64_t tag,
                        void *data, size_t len, struct wire_request **out);
+/* Gives a request back to its pool, unless libfabric still holds it. */
 void flow_free(struct wire *wire, struct wire_request *request);
+/* A peer's READY: the send that it is for goes out, or the READY is kept for it. */
+void flow_ready(struct wire *wire, struct wire_peer *peer, const struct wire_message *message);
+/* Ends a request whose peer gave another length. */
+void flow_refuse(struct wire *wire, struct wire_request *request, size_t other_len);
+/* Posts what a peer's lists hold. */
+void flow_push(struct wire *wire, struct wire_peer *peer);
 /* Gives the wire up; the first failure is kept. */
 void wire_break(struct wire *wire, raia_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* ---- wire_message.c: control messages ---- */
+
+/* Posts the buffers of control messages; peers may greet from then on. */
+raia_status message_open(struct wire *wire);
+void message_close(struct wire *wire);
+/* Posts again what the queue did not take before: buffers, credits, greetings. */
+void message_push(struct wire *wire);
+/* A control buffer was filled: handles the message and posts the buffer again. */
+void message_arrived(struct wire *wire, struct wire_op *op, size_t len);
+/* False when the endpoint's queue is full for now (the wire is then `behind`) or the wire broke. */
+bool message_send(struct wire *wire, struct wire_peer *peer, const struct wire_message *message);
+/* Waits until every remote peer has greeted and been greeted: all connections stand. */
+raia_status message_greet(struct wire *wire, uint64_t deadline);
+/* Says goodbye and waits a moment for the others': no connection is cut with something on it. */
+void message_part(struct wire *wire);
+
 /* ---- wire_pool.c ---- */
 
 raia_status pool_request(struct wire *wire, struct wire_request **out);
-raia_status pool_op(struct wire *wire, struct wire_op **out);
 raia_status pool_ready(struct wire *wire, struct wire_ready **out);
 void pool_release(struct wire *wire);
-
-/* ---- wire_tune.c ---- */
-
-/* Sockets to this very host work best with cubic congestion control; see docs/fabric.md. */
-void wire_tune_sockets(void);
 
 #endif

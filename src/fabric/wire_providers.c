@@ -1,4 +1,5 @@
-/* Which libfabric providers raia can use, and the choice among them. A new provider is a row of the table. */
+/* Which libfabric providers raia can use, and the choice among them. A new provider is a row of the
+ * table. */
 #include "fabric/wire_priv.h"
 
 #include <stdlib.h>
@@ -8,7 +9,8 @@ const struct wire_provider wire_providers[WIRE_PROVIDERS] = {
     /* Before 1.18 the efa provider cannot be relied on for messages beyond one packet. */
     { "efa", "efa", FI_VERSION(1, 18), false },
     { "verbs", "verbs;ofi_rxm", 0, false },
-    /* Native reliable datagrams over TCP: a provider of its own in 1.16 and 1.17, part of `tcp` since. */
+    /* Native reliable datagrams over TCP: a provider of its own in 1.16 and 1.17, part of `tcp`
+       since. */
     { "tcp", "net", 0, true },
     { "tcp", "tcp", 0, true },
     { "tcp", "tcp;ofi_rxm", 0, true },
@@ -21,7 +23,8 @@ bool wire_name_covers(const char *name, const struct wire_provider *provider)
     return strcmp(name, "auto") == 0 || strcmp(name, provider->family) == 0;
 }
 
-/* Whether one name of FI_PROVIDER's list is in the provider's name, whose layers are separated by ';'. */
+/* Whether one name of FI_PROVIDER's list is in the provider's name, whose layers are separated by
+ * ';'. */
 static bool layer_matches(const char *item, size_t len, const char *provider)
 {
     while (*provider != '\0') {
@@ -102,8 +105,8 @@ static struct fi_info *make_hints(const struct wire_lib *lib, const struct wire_
     return hints;
 }
 
-/* A hint "tcp" also brings layered providers: only the very name counts. Of several addresses IPv4's is
- * preferred where the provider has such. */
+/* A hint "tcp" also brings layered providers: only the very name counts. Of several addresses
+ * IPv4's is preferred where the provider has such. */
 static struct fi_info *pick(const struct wire_lib *lib, const struct wire_provider *provider,
                             const struct fi_info *list)
 {
