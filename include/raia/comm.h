@@ -19,8 +19,6 @@ extern "C" {
 
 typedef struct raia_comm raia_comm;
 
-typedef enum raia_op { RAIA_SUM, RAIA_MAX, RAIA_MIN, RAIA_AVG, RAIA_OP_COUNT } raia_op;
-
 RAIA_API int raia_comm_rank(const raia_comm *comm);
 RAIA_API int raia_comm_size(const raia_comm *comm);
 

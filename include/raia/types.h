@@ -1,4 +1,4 @@
-/* types: what every public header stands on: status codes and element types.
+/* types: what every public header stands on: status codes, element types, reductions.
  *
  * Status is the one way a raia function fails.
  * A function that can fail returns a raia_status. RAIA_OK is 0. Anything else comes with a text
@@ -78,6 +78,10 @@ typedef enum raia_dtype {
 
 RAIA_API size_t raia_dtype_size(raia_dtype dtype);      /* bytes of one element */
 RAIA_API const char *raia_dtype_name(raia_dtype dtype); /* "bf16" */
+
+/* ---- reductions ---- */
+
+typedef enum raia_op { RAIA_SUM, RAIA_MAX, RAIA_MIN, RAIA_AVG, RAIA_OP_COUNT } raia_op;
 
 #ifdef __cplusplus
 }

@@ -53,8 +53,8 @@ static raia_status normalize(const char *given, char **out)
         (rest[len] == '/' && rest[len + 1] != '\0'))
         return fail(RAIA_EINVAL, "address '%s' is not http://host:port", given);
     const char *bracket = memchr(rest, ']', len);
-    bool port = memchr(bracket != NULL ? bracket : rest,
-                       ':', bracket != NULL ? len - (size_t)(bracket - rest) : len) != NULL;
+    bool port = memchr(bracket != NULL ? bracket : rest, ':',
+                       bracket != NULL ? len - (size_t)(bracket - rest) : len) != NULL;
     *out = port || strcmp(scheme, "https") == 0
                ? str_format("%s://%.*s", scheme, (int)len, rest)
                : str_format("%s://%.*s:%d", scheme, (int)len, rest, CLUSTER_PORT);

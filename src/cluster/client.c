@@ -118,8 +118,7 @@ raia_status client_call(struct client *client, const char *method, const char *p
 {
     struct buf url = { 0 }, answer = { 0 };
     char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
-    struct curl_slist *headers =
-        prepare(client->curl, client->address, client->token, path, &url);
+    struct curl_slist *headers = prepare(client->curl, client->address, client->token, path, &url);
     if (text != NULL) {
         headers = curl_slist_append(headers, "Content-Type: application/json");
         curl_easy_setopt(client->curl, CURLOPT_POSTFIELDS, text);
@@ -206,8 +205,7 @@ static raia_status put_file(struct client *client, const char *path, const char 
             fclose(in);
         return fail(RAIA_EIO, "cannot read %s: %s", file, strerror(errno));
     }
-    struct curl_slist *headers =
-        prepare(client->curl, client->address, client->token, path, &url);
+    struct curl_slist *headers = prepare(client->curl, client->address, client->token, path, &url);
     headers = curl_slist_append(headers, "Content-Type: application/zip");
     curl_easy_setopt(client->curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(client->curl, CURLOPT_UPLOAD, 1L);

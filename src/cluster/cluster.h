@@ -10,11 +10,11 @@
 
 /* ---- where a machine keeps its cluster's files ---- */
 
-/* $RAIA_STATE, else $XDG_RUNTIME_DIR/raia, else /tmp/raia-UID; made with mode 0700 and refused when it is someone
- * else's. The caller frees it. */
+/* $RAIA_STATE, else $XDG_RUNTIME_DIR/raia, else /tmp/raia-UID; made with mode 0700 and refused when
+ * it is someone else's. The caller frees it. */
 raia_status cluster_state_dir(char **out);
-/* The head's address: GIVEN, else $RAIA_ADDRESS, else $RAY_API_SERVER_ADDRESS, else the head that runs on this machine, else
- * http://127.0.0.1:8265. As http://host:port; the caller frees it. */
+/* The head's address: GIVEN, else $RAIA_ADDRESS, else $RAY_API_SERVER_ADDRESS, else the head that
+ * runs on this machine, else http://127.0.0.1:8265. As http://host:port; the caller frees it. */
 raia_status cluster_address(const char *given, char **out);
 /* The token that clients and agents show: $RAIA_TOKEN, $RAY_AUTH_TOKEN, the first line of
  * $RAY_AUTH_TOKEN_PATH; NULL: none. The caller frees it. */
@@ -38,9 +38,10 @@ struct agent_config {
     const char *address; /* of the head */
     const char *state;
     const char *token;
-    const char *name;         /* of the node; NULL: the host's */
-    const char *node_address; /* by which other nodes reach this one; NULL: as it reaches its head */
-    int workers, gpus;        /* -1: as many as this machine has */
+    const char *name; /* of the node; NULL: the host's */
+    const char
+        *node_address; /* by which other nodes reach this one; NULL: as it reaches its head */
+    int workers, gpus; /* -1: as many as this machine has */
     int ready_fd;
 };
 raia_status agent_run(const struct agent_config *config);

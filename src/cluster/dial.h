@@ -8,8 +8,8 @@
 #include <curl/curl.h>
 
 struct dialled {
-    CURL *curl; /* the connection; the caller's to clean up */
-    int fd;     /* its socket, nonblocking; the connection's own */
+    CURL *curl;  /* the connection; the caller's to clean up */
+    int fd;      /* its socket, nonblocking; the connection's own */
     char *extra; /* bytes that came after the handshake; the caller's to free */
     size_t extra_len;
     char local[64]; /* this machine's numeric address on the connection */

@@ -47,16 +47,16 @@ void waiters_wake(struct waiter *list, int64_t version, bool ended)
 {
     struct waiter *waiter, *next;
     DL_FOREACH_SAFE(list, waiter, next)
-        if (ended || (!waiter->for_end && version > waiter->since))
-            wake(waiter);
+    if (ended || (!waiter->for_end && version > waiter->since))
+        wake(waiter);
 }
 
 void waiters_tick(struct waiter *list)
 {
     struct waiter *waiter, *next;
     DL_FOREACH_SAFE(list, waiter, next)
-        if (clock_ns() >= waiter->deadline)
-            wake(waiter);
+    if (clock_ns() >= waiter->deadline)
+        wake(waiter);
 }
 
 /* A whole number of the query, within 0..MAX. */
@@ -77,8 +77,9 @@ static struct job *job_of(struct web_request *request)
     struct head *head = web_self(request);
     const char *token = web_bearer(request);
     if (token == NULL) {
-        web_text(request, MHD_HTTP_UNAUTHORIZED, "Unauthorized: show the job's token "
-                                                 "(RAIA_JOB_TOKEN) as a bearer token");
+        web_text(request, MHD_HTTP_UNAUTHORIZED,
+                 "Unauthorized: show the job's token "
+                 "(RAIA_JOB_TOKEN) as a bearer token");
         return NULL;
     }
     struct job *job = job_by_token(head, token);
@@ -117,7 +118,8 @@ static void answer(struct web_request *request)
     struct head *head = web_self(request);
     struct job *job, *next;
     struct group *group = NULL;
-    HASH_ITER(hh, head->jobs, job, next) {
+    HASH_ITER(hh, head->jobs, job, next)
+    {
         group = group_find(job, web_arg(request, 0));
         if (group != NULL)
             break;
@@ -128,7 +130,8 @@ static void answer(struct web_request *request)
     }
     job = job_find(head, web_arg(request, 0));
     if (job != NULL)
-        web_object(request, MHD_HTTP_OK, events_json(job, query_number(request, "since", 0, INT64_MAX)));
+        web_object(request, MHD_HTTP_OK,
+                   events_json(job, query_number(request, "since", 0, INT64_MAX)));
     else
         web_text(request, MHD_HTTP_NOT_FOUND, "it is gone");
 }

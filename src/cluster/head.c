@@ -76,7 +76,8 @@ void head_stop(struct head *head)
     head->stopping = true;
     log_info("stopping");
     struct job *job, *next;
-    HASH_ITER(hh, head->jobs, job, next) {
+    HASH_ITER(hh, head->jobs, job, next)
+    {
         if (!job_is_over(job)) {
             job->status = JOB_FAILED;
             job->error_type = "JOB_SUPERVISOR_ACTOR_DIED";
@@ -191,7 +192,8 @@ static raia_status open_head(struct head *head)
 static void release(struct head *head)
 {
     struct job *job, *next;
-    HASH_ITER(hh, head->jobs, job, next) {
+    HASH_ITER(hh, head->jobs, job, next)
+    {
         HASH_DEL(head->jobs, job);
         job_free(job);
     }

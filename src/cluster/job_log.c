@@ -36,9 +36,9 @@ raia_status job_log_open(struct job *job)
     if (path == NULL)
         return fail(RAIA_ENOMEM, "out of memory: a path");
     job->log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-    raia_status status = job->log_fd < 0 ? fail(RAIA_EIO, "cannot open the job's log %s: %s", path,
-                                                strerror(errno))
-                                         : RAIA_OK;
+    raia_status status =
+        job->log_fd < 0 ? fail(RAIA_EIO, "cannot open the job's log %s: %s", path, strerror(errno))
+                        : RAIA_OK;
     struct stat st;
     if (status == RAIA_OK && fstat(job->log_fd, &st) == 0)
         job->log_size = (uint64_t)st.st_size;
@@ -164,10 +164,9 @@ void job_log_tail(struct web_request *request, struct job *job)
         return;
     }
     const char *follow = web_query(request, "follow"), *from = web_query(request, "from");
-    *tail = (struct tail){ .head = job->head,
-                           .job = job,
-                           .fd = fd,
-                           .once = follow != NULL && strcmp(follow, "0") == 0 };
+    *tail = (struct tail){
+        .head = job->head, .job = job, .fd = fd, .once = follow != NULL && strcmp(follow, "0") == 0
+    };
     if (from != NULL && strcmp(from, "end") == 0)
         tail->at = job->log_size;
     DL_APPEND(job->tails, tail);
@@ -178,14 +177,15 @@ static void pump_all(struct job *job)
 {
     struct tail *tail, *next;
     DL_FOREACH_SAFE(job->tails, tail, next)
-        if (tail->ws != NULL)
-            pump(tail);
+    if (tail->ws != NULL)
+        pump(tail);
 }
 
 void job_log_drop_readers(struct job *job)
 {
     struct tail *tail, *next;
-    DL_FOREACH_SAFE(job->tails, tail, next) {
+    DL_FOREACH_SAFE(job->tails, tail, next)
+    {
         DL_DELETE(job->tails, tail);
         tail->job = NULL;
         if (tail->ws != NULL)
@@ -258,8 +258,9 @@ void job_log_get(struct web_request *request, struct job *job)
     if (status == RAIA_OK && len > 0)
         status = file_pread(fd, raw, len, from, "the job's log");
     if (status == RAIA_OK && from > 0)
-        status = buf_printf(&text, "(%llu bytes before this are left out; follow the log for all)\n",
-                            (unsigned long long)from);
+        status =
+            buf_printf(&text, "(%llu bytes before this are left out; follow the log for all)\n",
+                       (unsigned long long)from);
     if (status == RAIA_OK)
         status = utf8_append(&text, raw, len);
     free(raw);

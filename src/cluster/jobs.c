@@ -30,8 +30,8 @@ struct job *job_by_token(struct head *head, const char *token)
 {
     struct job *job, *next;
     HASH_ITER(hh, head->jobs, job, next)
-        if (job->token[0] != '\0' && !job_is_over(job) && same_secret(job->token, token))
-            return job;
+    if (job->token[0] != '\0' && !job_is_over(job) && same_secret(job->token, token))
+        return job;
     return NULL;
 }
 
@@ -84,7 +84,7 @@ void job_free(struct job *job)
 {
     struct group *group, *next;
     DL_FOREACH_SAFE(job->groups, group, next)
-        group_free(group);
+    group_free(group);
     json_decref(job->request);
     json_decref(job->events);
     json_decref(job->verdict);
@@ -100,9 +100,9 @@ void job_free(struct job *job)
 static const char *error_type_of(const char *text)
 {
     static const char *const known[] = {
-        "RUNTIME_ENV_SETUP_FAILURE",         "JOB_SUPERVISOR_ACTOR_START_TIMEOUT",
-        "JOB_SUPERVISOR_ACTOR_DIED",         "JOB_ENTRYPOINT_COMMAND_START_ERROR",
-        "JOB_ENTRYPOINT_COMMAND_ERROR",      "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE",
+        "RUNTIME_ENV_SETUP_FAILURE",    "JOB_SUPERVISOR_ACTOR_START_TIMEOUT",
+        "JOB_SUPERVISOR_ACTOR_DIED",    "JOB_ENTRYPOINT_COMMAND_START_ERROR",
+        "JOB_ENTRYPOINT_COMMAND_ERROR", "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE",
     };
     for (size_t i = 0; text != NULL && i < sizeof known / sizeof known[0]; i++)
         if (strcmp(known[i], text) == 0)
@@ -197,7 +197,8 @@ static raia_status make_room(struct head *head)
     if (head->live >= LIMIT_JOBS_LIVE)
         return fail(RAIA_EREFUSED, "%zu jobs have not ended; wait for some of them", head->live);
     struct job *job, *next;
-    HASH_ITER(hh, head->jobs, job, next) {
+    HASH_ITER(hh, head->jobs, job, next)
+    {
         if (HASH_COUNT(head->jobs) < LIMIT_JOBS)
             break;
         if (job_is_over(job))
@@ -253,7 +254,8 @@ enum job_status job_shown_status(const struct job *job, const char **why)
         *why = NULL;
     if (job->status != JOB_RUNNING || job->ever_placed || job->ending)
         return job->status;
-    DL_FOREACH(job->groups, group) {
+    DL_FOREACH(job->groups, group)
+    {
         if (group->state != GROUP_PENDING)
             continue;
         if (why != NULL)
@@ -311,10 +313,10 @@ json_t *job_details(const struct job *job)
         "SUBMISSION", "job_id", "submission_id", job->id, "driver_info", "status", names[status],
         "entrypoint", json_object_get(job->request, "entrypoint"), "message", text, "error_type",
         text_or_null(job->error_type), "start_time", time_or_null(job->start_ms), "end_time",
-        time_or_null(job->end_ms), "metadata",
-        or_null(json_object_get(job->request, "metadata")), "runtime_env",
-        or_null(json_object_get(job->request, "runtime_env")), "driver_agent_http_address",
-        text_or_null(agent), "driver_node_id", text_or_null(job->node_id), "driver_exit_code",
+        time_or_null(job->end_ms), "metadata", or_null(json_object_get(job->request, "metadata")),
+        "runtime_env", or_null(json_object_get(job->request, "runtime_env")),
+        "driver_agent_http_address", text_or_null(agent), "driver_node_id",
+        text_or_null(job->node_id), "driver_exit_code",
         job->has_exit_code ? json_integer(job->exit_code) : json_null());
     if (out != NULL && job->verdict != NULL) /* clients ignore members that they do not know */
         json_object_set(out, "fabric", job->verdict);

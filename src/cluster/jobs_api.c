@@ -25,9 +25,10 @@ static const struct field fields[] = {
 
 /* Members of runtime_env that would need something of raia which it does not do: to run the job
  * without them would be another job. */
-static const char *const refused[] = { "pip",       "uv",        "conda",         "py_executable",
-                                       "container", "image_uri", "java_jars",
-                                       "worker_process_setup_hook" };
+static const char *const refused[] = { "pip",       "uv",
+                                       "conda",     "py_executable",
+                                       "container", "image_uri",
+                                       "java_jars", "worker_process_setup_hook" };
 
 static bool is_map_of(const json_t *value, bool numbers)
 {
@@ -35,9 +36,9 @@ static bool is_map_of(const json_t *value, bool numbers)
     json_t *member;
     if (!json_is_object(value))
         return false;
-    json_object_foreach((json_t *)(uintptr_t)value, key, member)
-        if (numbers ? !json_is_number(member) : !json_is_string(member))
-            return false;
+    json_object_foreach((json_t *)(uintptr_t)value, key,
+                        member) if (numbers ? !json_is_number(member)
+                                            : !json_is_string(member)) return false;
     return true;
 }
 
@@ -100,9 +101,8 @@ static json_t *without_nulls(const json_t *request)
 {
     json_t *out = json_object(), *value;
     const char *key;
-    json_object_foreach((json_t *)(uintptr_t)request, key, value)
-        if (!json_is_null(value))
-            json_object_set(out, key, value);
+    json_object_foreach((json_t *)(uintptr_t)request, key, value) if (!json_is_null(value))
+        json_object_set(out, key, value);
     return out;
 }
 
@@ -114,8 +114,8 @@ static raia_status check_request(const json_t *request)
         RAIA_TRY(check_member(key, value));
     RAIA_TRY(json_get_string(request, "job", "entrypoint", &entrypoint));
     if (strlen(entrypoint) > LIMIT_ENTRYPOINT)
-        return fail(RAIA_EINVAL, "'entrypoint' has %zu bytes, the limit is %zu",
-                    strlen(entrypoint), LIMIT_ENTRYPOINT);
+        return fail(RAIA_EINVAL, "'entrypoint' has %zu bytes, the limit is %zu", strlen(entrypoint),
+                    LIMIT_ENTRYPOINT);
     const char *id = json_string_value(json_object_get(request, "submission_id"));
     if (id != NULL && (id[0] == '\0' || strlen(id) > LIMIT_JOB_ID))
         return fail(RAIA_EINVAL, "'submission_id' must have 1 to %d bytes", LIMIT_JOB_ID);
@@ -154,7 +154,7 @@ void api_list(struct web_request *request)
     struct job *job, *next;
     json_t *list = json_array();
     HASH_ITER(hh, head->jobs, job, next)
-        json_array_append_new(list, job_details(job));
+    json_array_append_new(list, job_details(job));
     web_object(request, MHD_HTTP_OK, list);
 }
 

@@ -61,9 +61,9 @@ enum {
     BEAT_MS = 500,          /* a ping on a silent connection */
     SILENCE_MS = 2500,      /* no byte for so long: the other side is gone */
     WRITE_STALL_MS = 30000, /* a reader that takes nothing for so long is dropped */
-    REJOIN_MS = 1000,       /* an agent whose connection closed may come back within; silence, this and the
-                             * grace of a lost job together stay under 5 s */
-    DIAL_MS = 2000,         /* one attempt to connect */
+    REJOIN_MS = 1000, /* an agent whose connection closed may come back within; silence, this and
+                       * the grace of a lost job together stay under 5 s */
+    DIAL_MS = 2000,   /* one attempt to connect */
 };
 
 /* stopping */

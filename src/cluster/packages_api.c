@@ -44,7 +44,8 @@ static const char *named(struct web_request *request)
 static bool is_used(const struct head *head, const char *name)
 {
     struct job *job, *next;
-    HASH_ITER(hh, ((struct head *)(uintptr_t)head)->jobs, job, next) {
+    HASH_ITER(hh, ((struct head *)(uintptr_t)head)->jobs, job, next)
+    {
         if (job_is_over(job))
             continue;
         char *env = json_dumps(json_object_get(job->request, "runtime_env"), JSON_COMPACT);
@@ -73,7 +74,8 @@ static raia_status make_room(const struct head *head, uint64_t size)
                 continue;
             total += (uint64_t)st.st_size;
             bool idle = time(NULL) - st.st_mtime > LIMIT_PACKAGE_PIN_S;
-            if (idle && (oldest[0] == '\0' || st.st_mtime < when) && !is_used(head, entry->d_name)) {
+            if (idle && (oldest[0] == '\0' || st.st_mtime < when) &&
+                !is_used(head, entry->d_name)) {
                 snprintf(oldest, sizeof oldest, "%.*s", LIMIT_PACKAGE_NAME, entry->d_name);
                 when = st.st_mtime;
             }
@@ -151,8 +153,9 @@ bool api_package_chunk(struct web_request *request, const void *data, size_t len
     if (up->status != RAIA_OK)
         return false;
     if (up->bytes + len > LIMIT_PACKAGE) {
-        upload_failed(up, fail(RAIA_EINVAL, "the package is larger than %zu bytes; leave large "
-                                            "files out (excludes, .rayignore)",
+        upload_failed(up, fail(RAIA_EINVAL,
+                               "the package is larger than %zu bytes; leave large "
+                               "files out (excludes, .rayignore)",
                                LIMIT_PACKAGE));
         return false;
     }

@@ -47,7 +47,8 @@ static struct room measure(struct head *head, int gpus_per_worker)
 {
     struct room room = { 0 };
     struct node *node;
-    DL_FOREACH(head->nodes, node) {
+    DL_FOREACH(head->nodes, node)
+    {
         room.nodes++;
         room.workers += node->workers;
         room.free += node->workers - node->used_workers;
@@ -65,13 +66,14 @@ static void holders(struct head *head, char *out, size_t size)
     int shown = 0;
     size_t at = 0;
     out[0] = '\0';
-    HASH_ITER(hh, head->jobs, job, next) {
+    HASH_ITER(hh, head->jobs, job, next)
+    {
         int held = 0;
         const struct group *group;
         if (job_is_over(job))
             continue;
         DL_FOREACH(job->groups, group)
-            held += group->state == GROUP_RUNNING ? group->left : 0;
+        held += group->state == GROUP_RUNNING ? group->left : 0;
         if (held == 0 || ++shown > 3 || at + 1 >= size)
             continue;
         int n = snprintf(out + at, size - at, "%s job %.80s holds %d", shown > 1 ? "," : ";",
@@ -131,10 +133,11 @@ raia_status place_ranks(struct head *head, int wanted, int gpus_per_worker, stru
     }
     struct node *node, *whole = NULL;
     DL_FOREACH(head->nodes, node)
-        if (whole == NULL && room_for(node, gpus_per_worker) >= wanted)
-            whole = node;
+    if (whole == NULL && room_for(node, gpus_per_worker) >= wanted)
+        whole = node;
     int left = wanted;
-    DL_FOREACH(head->nodes, node) {
+    DL_FOREACH(head->nodes, node)
+    {
         int take = room_for(node, gpus_per_worker);
         take = whole != NULL && whole != node ? 0 : take < left ? take : left;
         if (take == 0)
@@ -187,11 +190,10 @@ static const char *unknown_resource(const struct job *job)
 {
     const char *key;
     json_t *value;
-    json_object_foreach(json_object_get(job->request, "entrypoint_resources"), key, value)
-        if (up(value) > 0)
-            return key;
-    json_object_foreach(json_object_get(job->request, "entrypoint_label_selector"), key, value)
-        return key;
+    json_object_foreach(json_object_get(job->request, "entrypoint_resources"), key,
+                        value) if (up(value) > 0) return key;
+    json_object_foreach(json_object_get(job->request, "entrypoint_label_selector"), key,
+                        value) return key;
     return NULL;
 }
 
@@ -216,8 +218,8 @@ struct node *place_entrypoint(struct job *job, char *why, size_t size)
     struct node *node, *best = NULL;
     if (unknown_resource(job) == NULL)
         DL_FOREACH(job->head->nodes, node)
-            if (has_room(node, &d) && (best == NULL || node->entrypoints < best->entrypoints))
-                best = node;
+    if (has_room(node, &d) && (best == NULL || node->entrypoints < best->entrypoints))
+        best = node;
     if (best == NULL) {
         say_why(job, &d, why, size);
         return NULL;

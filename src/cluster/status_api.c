@@ -40,9 +40,9 @@ void api_status(struct web_request *request)
     json_t *nodes = json_array(), *jobs = json_object();
     int counts[5] = { 0 };
     DL_FOREACH(head->nodes, node)
-        json_array_append_new(nodes, node_json(node));
+    json_array_append_new(nodes, node_json(node));
     HASH_ITER(hh, head->jobs, job, next)
-        counts[job_shown_status(job, NULL)]++;
+    counts[job_shown_status(job, NULL)]++;
     for (int i = 0; i < 5; i++)
         json_object_set_new(jobs, job_status_name((enum job_status)i), json_integer(counts[i]));
     web_object(request, MHD_HTTP_OK,

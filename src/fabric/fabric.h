@@ -100,7 +100,7 @@ void node_post(struct node *node, int counter, uint64_t value);
 raia_status node_wait(struct node *node, int who, int counter, uint64_t value);
 raia_status node_wait_all(struct node *node, int counter, uint64_t value);
 bool node_reached(struct node *node, int who, int counter, uint64_t value); /* without waiting */
-bool node_reached_all(struct node *node, int counter, uint64_t value); /* without waiting */
+bool node_reached_all(struct node *node, int counter, uint64_t value);      /* without waiting */
 /* Seconds that each later wait of this rank may last; 0: no bound. */
 void node_timeout(struct node *node, double timeout_s);
 

@@ -62,8 +62,8 @@ raia_status launch_start(struct launch **out, const struct launch_request *reque
 raia_status launch_wait(struct launch *launch, uint64_t deadline, struct launch_exit *out);
 /* Ends every rank that still runs: TERM, after grace_ms KILL; waits until none is left. */
 raia_status launch_stop(struct launch *launch, unsigned grace_ms);
-/* Tells whoever runs the job something of it (borrowed): the verdict of its fabric. Nobody listens to
- * ranks that were started here. */
+/* Tells whoever runs the job something of it (borrowed): the verdict of its fabric. Nobody listens
+ * to ranks that were started here. */
 raia_status launch_tell(struct launch *launch, const json_t *event);
 void launch_free(struct launch *launch);
 

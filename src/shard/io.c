@@ -83,7 +83,8 @@ raia_status shard_init(struct shard *s, const struct model_config *config, uint6
     return for_runs(s, init_run, &init);
 }
 
-struct export {
+struct export
+{
     raia_dtype dtype;
     shard_piece *write;
     void *self;
@@ -93,7 +94,8 @@ struct export {
 static raia_status export_run(struct shard *s, const struct piece *run, void *self)
 {
     struct export *export = self;
-    if (s->layout.replicated && export->runs++ % (uint64_t)s->layout.size != (uint64_t)s->layout.rank)
+    if (s->layout.replicated &&
+        export->runs++ % (uint64_t)s->layout.size != (uint64_t)s->layout.rank)
         return RAIA_OK; /* replicas share the work */
     const struct convert a = { .src = kept_at(s, run),
                                .dst = s->stage_device,

@@ -230,9 +230,9 @@ raia_status layout_build(struct layout *l, const struct tree *tree, const struct
     size_t blocks = 2 * (tree->param[0].rows / row_block + 1);
     size_t most = (size_t)tree->params + blocks;
     *l = (struct layout){ .rank = world->rank,
-                           .size = world->size,
-                           .replicated = options->strategy == SHARD_NONE,
-                           .row_block = row_block };
+                          .size = world->size,
+                          .replicated = options->strategy == SHARD_NONE,
+                          .row_block = row_block };
     RAIA_TRY(MEM_NEW(&l->segment, most));
     RAIA_TRY(MEM_NEW(&l->part, most));
     RAIA_TRY(MEM_NEW(&l->piece, most));

@@ -47,10 +47,8 @@ raia_status shard_measure(const struct tree *tree, const struct unit_list *units
         uint64_t master = d.master ? sizeof(float) : 0;
         uint64_t sharing = (uint64_t)world->local_size;
         *out = (struct shard_bytes){
-            .weights =
-                l.elements * raia_dtype_size(d.weight) / (l.replicated ? 1 : sharing),
-            .gradients =
-                l.own_elements * raia_dtype_size(d.grad) / (l.replicated ? sharing : 1),
+            .weights = l.elements * raia_dtype_size(d.weight) / (l.replicated ? 1 : sharing),
+            .gradients = l.own_elements * raia_dtype_size(d.grad) / (l.replicated ? sharing : 1),
             .state = l.own_elements * (2 * raia_dtype_size(d.state) + master),
             .transient = in_flight(&l, tree) * raia_dtype_size(d.contribution),
             .wire_out = wire_out(&l, options, &d, world),

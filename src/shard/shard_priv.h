@@ -85,21 +85,21 @@ struct shard {
     struct layout layout;
     int embed, head; /* params; equal when tied */
 
-    char *weights;                       /* all of them, shared by the node's ranks unless replicated */
-    void *grad;                          /* this rank's slices; of the node when replicated */
-    void *m, *v;                         /* this rank's slices; of the device */
-    float *master;                       /* NULL unless mixed */
-    double *sums;                        /* [pieces] squares; of the device */
-    double *host_sums;                   /* [pieces] */
-    float *scale;                        /* the clipping factor; of the device */
-    void *stage_device, *stage_host;     /* STAGE_ELEMENTS f32 each, for reading and writing files */
+    char *weights;                   /* all of them, shared by the node's ranks unless replicated */
+    void *grad;                      /* this rank's slices; of the node when replicated */
+    void *m, *v;                     /* this rank's slices; of the device */
+    float *master;                   /* NULL unless mixed */
+    double *sums;                    /* [pieces] squares; of the device */
+    double *host_sums;               /* [pieces] */
+    float *scale;                    /* the clipping factor; of the device */
+    void *stage_device, *stage_host; /* STAGE_ELEMENTS f32 each, for reading and writing files */
 
     struct stack stack;
-    size_t *stack_at;      /* [segments]: where a contribution lies while it is open */
-    uint32_t *all_tokens;  /* node-shared: [size * max_tokens], the embedding's gradient */
-    char *all_dy;          /* node-shared: [size * max_tokens, hidden] */
-    size_t max_tokens;     /* of any rank's step */
-    int passes;            /* backward passes since step_begin */
+    size_t *stack_at;     /* [segments]: where a contribution lies while it is open */
+    uint32_t *all_tokens; /* node-shared: [size * max_tokens], the embedding's gradient */
+    char *all_dy;         /* node-shared: [size * max_tokens, hidden] */
+    size_t max_tokens;    /* of any rank's step */
+    int passes;           /* backward passes since step_begin */
     bool planned;
 };
 

@@ -9,7 +9,8 @@ struct word {
     int value;
 };
 
-static raia_status parse_word(const struct word *words, const char *what, const char *text, int *out)
+static raia_status parse_word(const struct word *words, const char *what, const char *text,
+                              int *out)
 {
     char list[128] = "";
     for (; words->text != NULL; words++) {
@@ -103,8 +104,8 @@ static void mark_blocks(const struct marks *m)
 {
     for (int i = 1; i < m->tree->modules; i++) {
         const struct module *module = &m->tree->module[i];
-        bool vocabulary = strcmp(module->name, "model.embed_tokens") == 0 ||
-                          strcmp(module->name, "lm_head") == 0;
+        bool vocabulary =
+            strcmp(module->name, "model.embed_tokens") == 0 || strcmp(module->name, "lm_head") == 0;
         m->wrapped[i] = vocabulary || m->tree->module[module->parent].list;
     }
 }

@@ -17,7 +17,6 @@
 #ifndef RAIA_TENSOR_H
 #define RAIA_TENSOR_H
 
-#include <raia/comm.h>
 #include <raia/types.h>
 
 #include <stdbool.h>

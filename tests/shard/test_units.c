@@ -74,7 +74,9 @@ static uint64_t count_of(const struct tree *tree, const struct unit_list *units,
 
 TEST(a_large_child_is_a_unit_and_small_ones_stay_with_the_root)
 {
-    const struct shape s[] = { { "", -1, 0, 0 }, { "A", 0, 150, 0 }, { "B", 0, 60, 0 }, { "C", 0, 60, 0 } };
+    const struct shape s[] = {
+        { "", -1, 0, 0 }, { "A", 0, 150, 0 }, { "B", 0, 60, 0 }, { "C", 0, 60, 0 }
+    };
     struct tree t = hand_made(s, 4);
     struct unit_list u = units_of(&t, WRAP_SIZE, 100);
     CHECK_INT(u.units, 2);
@@ -86,7 +88,9 @@ TEST(a_large_child_is_a_unit_and_small_ones_stay_with_the_root)
 
 TEST(a_module_list_is_never_a_unit)
 {
-    const struct shape s[] = { { "", -1, 0, 0 }, { "L", 0, 0, 1 }, { "L.X", 1, 60, 0 }, { "L.Y", 1, 60, 0 } };
+    const struct shape s[] = {
+        { "", -1, 0, 0 }, { "L", 0, 0, 1 }, { "L.X", 1, 60, 0 }, { "L.Y", 1, 60, 0 }
+    };
     struct tree t = hand_made(s, 4);
     struct unit_list u = units_of(&t, WRAP_SIZE, 100);
     CHECK_INT(u.units, 1);

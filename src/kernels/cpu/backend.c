@@ -82,8 +82,8 @@ void tensor_reduce(const struct reduce *args)
 {
     struct device device = { 0 };
     bool floats = args->dtype == RAIA_F32 || args->dtype == RAIA_BF16;
-    bool fast = floats && args->dst_dtype != RAIA_F16 &&
-                (args->op == RAIA_SUM || args->op == RAIA_AVG);
+    bool fast =
+        floats && args->dst_dtype != RAIA_F16 && (args->op == RAIA_SUM || args->op == RAIA_AVG);
     (void)cpu_tables();
     if (fast && best != NULL)
         best->reduce(args, 0, args->count);

@@ -54,7 +54,7 @@ static void sum_block(const struct reduce *a, float *sum, size_t at, size_t n)
     float divisor = (float)(a->divisor != 0 ? a->divisor : a->n);
     if (a->op == RAIA_AVG)
         EACH(size_t i = 0; i < n; i++)
-            sum[i] /= divisor;
+    sum[i] /= divisor;
     store_block(a->dst, a->dst_dtype, at, sum, n);
 }
 
@@ -95,14 +95,14 @@ INLINE void embed_row_t(const struct embed_bwd *a, const uint64_t *keys, size_t 
 {
     size_t row = (keys[0] >> 32) * a->cols;
     EACH(size_t c = 0; c < a->cols; c++)
-        sum[c] = get(a->dtable, out, row + c);
+    sum[c] = get(a->dtable, out, row + c);
     for (size_t k = 0; k < count; k++) {
         size_t from = (uint32_t)keys[k] * a->cols;
         EACH(size_t c = 0; c < a->cols; c++)
-            sum[c] += get(a->dy, t, from + c);
+        sum[c] += get(a->dy, t, from + c);
     }
     EACH(size_t c = 0; c < a->cols; c++)
-        put(a->dtable, out, row + c, sum[c]);
+    put(a->dtable, out, row + c, sum[c]);
 }
 
 void ROWS(embed_row)(const struct embed_bwd *a, const uint64_t *keys, size_t count, float *sum)
@@ -170,7 +170,7 @@ INLINE void random_t(const struct random_normal *a, size_t from, size_t to, raia
 {
     uint64_t key = random_key(a->seed, a->tensor);
     EACH(size_t i = from; i < to; i++)
-        put(a->out, t, i, normal_value(random_draw(key, a->element0 + i)) * a->std);
+    put(a->out, t, i, normal_value(random_draw(key, a->element0 + i)) * a->std);
 }
 
 void ROWS(random_normal)(const struct random_normal *a, size_t from, size_t to)

@@ -71,8 +71,7 @@ static void fast_close(struct device *device)
 {
     struct cpu *cpu = cpu_of(device);
     if (cpu->scratch != NULL)
-        memory_release(device, cpu->scratch,
-                       cpu->scratch_bytes * (size_t)pool_threads(cpu->pool));
+        memory_release(device, cpu->scratch, cpu->scratch_bytes * (size_t)pool_threads(cpu->pool));
     gemms_close(cpu->gemms);
     pool_close(cpu->pool);
     free(cpu->keys);

@@ -140,8 +140,8 @@ static raia_status forward_block(const struct call *c, int thread, const struct 
     RAIA_TRY(gemm_run(c->cpu->gemms, thread, &s));
     const struct score_block b = { .scores = r.scores,
                                    .p = r.p,
-                                   .lse = f->lse + (k->batch * f->heads + k->head) * f->seq +
-                                          k->first,
+                                   .lse =
+                                       f->lse + (k->batch * f->heads + k->head) * f->seq + k->first,
                                    .rows = k->rows,
                                    .cols = k->cols,
                                    .first = k->first,
@@ -156,8 +156,8 @@ static raia_status forward_task(const struct call *c, int thread, size_t task)
 {
     size_t blocks = blocks_of(c->f), row = task / blocks;
     /* The longest blocks first: the threads end together. */
-    const struct block k = block_at(c->f, row / c->f->heads, row % c->f->heads,
-                                    blocks - 1 - task % blocks);
+    const struct block k =
+        block_at(c->f, row / c->f->heads, row % c->f->heads, blocks - 1 - task % blocks);
     return forward_block(c, thread, &k);
 }
 

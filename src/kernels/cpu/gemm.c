@@ -61,7 +61,8 @@ static void load_library(void)
 #define X(name)                                                                                    \
     *(void **)&lib.name = dlsym(handle, #name);                                                    \
     if (lib.name == NULL && lib_status == RAIA_OK) {                                               \
-        snprintf(lib_error, sizeof lib_error, "this oneDNN lacks %s: version 2.6 is needed", #name); \
+        snprintf(lib_error, sizeof lib_error, "this oneDNN lacks %s: version 2.6 is needed",       \
+                 #name);                                                                           \
         lib_status = RAIA_EUNSUPPORTED;                                                            \
     }
     DNNL_MAP(X)
@@ -189,9 +190,9 @@ static raia_status make_memories(struct gemms *g, struct product *p,
     for (int t = 0; t < g->threads; t++)
         for (int i = 0; i < ARGS; i++)
             if (desc[i] != NULL)
-                RAIA_TRY(check(lib.dnnl_memory_create(&p->memory[t][i], desc[i], g->engine,
-                                                      DNNL_MEMORY_NONE),
-                               "a matrix"));
+                RAIA_TRY(check(
+                    lib.dnnl_memory_create(&p->memory[t][i], desc[i], g->engine, DNNL_MEMORY_NONE),
+                    "a matrix"));
     return RAIA_OK;
 }
 
@@ -208,7 +209,8 @@ static raia_status build(struct gemms *g, struct product *p, dnnl_primitive_attr
     RAIA_TRY(check(lib.dnnl_matmul_desc_init(&desc, &a, &b, k->bias ? &bias : NULL, &c), "matmul"));
     RAIA_TRY(check(lib.dnnl_primitive_desc_create(&pd, &desc, attr, g->engine, NULL), "matmul"));
     raia_status status = check(lib.dnnl_primitive_create(&p->primitive, pd), "matmul's code");
-    const dnnl_memory_desc_t *pad = lib.dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    const dnnl_memory_desc_t *pad =
+        lib.dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     if (status == RAIA_OK)
         status = grow_scratch(g, lib.dnnl_memory_desc_get_size(pad));
     const dnnl_memory_desc_t *const all[ARGS] = { &a, &b, &c, k->bias ? &bias : NULL, pad };

@@ -20,13 +20,13 @@ INLINE void rmsnorm_fwd_row(const struct rmsnorm_fwd *a, size_t r, raia_dtype t)
     size_t first = r * a->cols;
     if (a->add != NULL) {
         EACH(size_t i = first; i < first + a->cols; i++)
-            put(a->sum, t, i, get(a->x, t, i) + get(a->add, t, i));
+        put(a->sum, t, i, get(a->x, t, i) + get(a->add, t, i));
         s = a->sum;
     }
     float rstd = inverse_rms(s, t, first, a->cols, a->eps);
     a->rstd[r] = rstd;
     EACH(size_t j = 0; j < a->cols; j++)
-        put(a->y, t, first + j, rounded(t, get(s, t, first + j) * rstd) * get(a->w, t, j));
+    put(a->y, t, first + j, rounded(t, get(s, t, first + j) * rstd) * get(a->w, t, j));
 }
 
 static void rmsnorm_fwd(const struct rmsnorm_fwd *a, size_t from, size_t to)
@@ -40,20 +40,20 @@ INLINE void rmsnorm_bwd_row(const struct rmsnorm_bwd *a, size_t r, float *partia
     size_t first = r * a->cols;
     float rstd = a->rstd[r], dot = 0;
     EACH(size_t j = 0; j < a->cols; j++)
-        partial[j] += get(a->dy, t, first + j) * rounded(t, get(a->x, t, first + j) * rstd);
+    partial[j] += get(a->dy, t, first + j) * rounded(t, get(a->x, t, first + j) * rstd);
     for (size_t j = 0; j < a->cols; j++)
         dot += get(a->dy, t, first + j) * get(a->w, t, j) * get(a->x, t, first + j);
     dot *= rstd * rstd / (float)a->cols;
     if (a->add != NULL) {
         EACH(size_t j = 0; j < a->cols; j++)
-            put(a->dx, t, first + j,
-                rstd * (get(a->dy, t, first + j) * get(a->w, t, j) - get(a->x, t, first + j) * dot) +
-                    get(a->add, t, first + j));
+        put(a->dx, t, first + j,
+            rstd * (get(a->dy, t, first + j) * get(a->w, t, j) - get(a->x, t, first + j) * dot) +
+                get(a->add, t, first + j));
         return;
     }
     EACH(size_t j = 0; j < a->cols; j++)
-        put(a->dx, t, first + j,
-            rstd * (get(a->dy, t, first + j) * get(a->w, t, j) - get(a->x, t, first + j) * dot));
+    put(a->dx, t, first + j,
+        rstd * (get(a->dy, t, first + j) * get(a->w, t, j) - get(a->x, t, first + j) * dot));
 }
 
 static void rmsnorm_bwd(const struct rmsnorm_bwd *a, size_t from, size_t to, float *partial)
@@ -66,7 +66,7 @@ static void rmsnorm_bwd(const struct rmsnorm_bwd *a, size_t from, size_t to, flo
 INLINE void col_sum_row(const struct col_sum *a, size_t r, float *partial, raia_dtype t)
 {
     EACH(size_t j = 0; j < a->cols; j++)
-        partial[j] += get(a->x, t, r * a->cols + j);
+    partial[j] += get(a->x, t, r * a->cols + j);
 }
 
 static void col_sum(const struct col_sum *a, size_t from, size_t to, float *partial)
@@ -146,7 +146,7 @@ INLINE void rope_bwd_normed(const struct rope_bwd *a, size_t token, size_t head,
         dot += grad[j] * get(a->x, t, from + j);
     dot *= rstd * rstd / (float)n;
     EACH(size_t j = 0; j < n; j++)
-        put(a->dx, t, to + j, rstd * (grad[j] - get(a->x, t, from + j) * dot));
+    put(a->dx, t, to + j, rstd * (grad[j] - get(a->x, t, from + j) * dot));
 }
 
 static void rope_bwd(const struct rope_bwd *a, size_t from, size_t to, float *partial)
@@ -239,7 +239,7 @@ INLINE void ce_bwd_row(const struct ce_bwd *a, size_t r, raia_dtype t)
     if (here)
         right = (exp_of(get(a->logits, t, at + target - a->col0) - lse) - 1.0f) * scale;
     EACH(size_t j = 0; j < a->cols; j++)
-        put(a->logits, t, at + j, exp_of(get(a->logits, t, at + j) - lse) * scale);
+    put(a->logits, t, at + j, exp_of(get(a->logits, t, at + j) - lse) * scale);
     if (here)
         put(a->logits, t, at + target - a->col0, right);
 }
@@ -267,7 +267,7 @@ INLINE void softmax_row(const struct score_block *b, size_t i, raia_dtype t)
         sum += exp_of((s[j] - max) * b->scale);
     float inverse = 1.0f / sum, scale = b->scale;
     EACH(size_t j = 0; j < seen; j++)
-        put(b->p, t, at + j, exp_of((s[j] - max) * scale) * inverse);
+    put(b->p, t, at + j, exp_of((s[j] - max) * scale) * inverse);
     for (size_t j = seen; j < b->cols; j++)
         put(b->p, t, at + j, 0);
     b->lse[i] = logf(sum) + max * scale;

@@ -1,4 +1,5 @@
-/* rows: what the files compiled once for each instruction set share. ROWS_ISA is that set's name. */
+/* rows: what the files compiled once for each instruction set share. ROWS_ISA is that set's name.
+ */
 #ifndef RAIA_KERNELS_ROWS_H
 #define RAIA_KERNELS_ROWS_H
 
@@ -18,10 +19,10 @@
 #define BY_TYPE(dtype, call)                                                                       \
     do {                                                                                           \
         if ((dtype) == RAIA_F32) {                                                                 \
-            const raia_dtype T = RAIA_F32; \
+            const raia_dtype T = RAIA_F32;                                                         \
             call;                                                                                  \
         } else {                                                                                   \
-            const raia_dtype T = RAIA_BF16; \
+            const raia_dtype T = RAIA_BF16;                                                        \
             call;                                                                                  \
         }                                                                                          \
     } while (0)
