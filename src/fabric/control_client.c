@@ -197,14 +197,17 @@ static raia_status check_key(const char *key, size_t reserve)
     return RAIA_OK;
 }
 
-/* A request whose body is KEY alone. */
-static raia_status ask(struct control *control, enum frame_type type, const char *key,
+/* A request whose body is KEY, of a gather SIZE and KEY. */
+static raia_status ask(struct control *control, enum frame_type type, const char *key, int size,
                        uint64_t deadline, char **body, size_t *len)
 {
+    uint8_t prefix[4];
+    frame_write_size(prefix, (uint32_t)size);
     struct call call;
     call_add(control, &call);
     const struct frame frame = { type, RAIA_OK, call.id, (const uint8_t *)key, strlen(key) };
-    raia_status sent = send_frame(control, &frame, NULL, 0, deadline);
+    size_t prefix_len = type == FRAME_GATHER ? sizeof prefix : 0;
+    raia_status sent = send_frame(control, &frame, prefix, prefix_len, deadline);
     uint64_t until = sent == RAIA_OK ? deadline : clock_ns();
     raia_status status = call_wait(control, &call, until, "waiting for", key);
     if (status != RAIA_OK)
@@ -240,13 +243,13 @@ raia_status control_get(struct control *control, const char *key, void **data, s
                         uint64_t deadline)
 {
     RAIA_TRY(check_key(key, 0));
-    return ask(control, FRAME_GET, key, deadline, (char **)data, len);
+    return ask(control, FRAME_GET, key, 0, deadline, (char **)data, len);
 }
 
 raia_status control_peek(struct control *control, const char *key, void **data, size_t *len)
 {
     RAIA_TRY(check_key(key, 0));
-    return ask(control, FRAME_PEEK, key, deadline_in_ms(REPLY_MS), (char **)data, len);
+    return ask(control, FRAME_PEEK, key, 0, deadline_in_ms(REPLY_MS), (char **)data, len);
 }
 
 /* The ranks that have published nothing under KEY: the text of a gather that timed out. */
@@ -285,7 +288,7 @@ raia_status control_gather(struct control *control, const char *key, int size, c
     free(text);
     RAIA_TRY(status);
     size_t len;
-    status = ask(control, FRAME_GATHER, key, deadline, &text, &len);
+    status = ask(control, FRAME_GATHER, key, size, deadline, &text, &len);
     if (status == RAIA_ETIMEDOUT)
         return name_missing(control, key, size);
     RAIA_TRY(status);

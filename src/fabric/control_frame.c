@@ -112,6 +112,10 @@ static raia_status read_key(const uint8_t *text, size_t len, char out[FRAME_KEY_
 raia_status frame_read_entry(const struct frame *frame, struct frame_entry *out)
 {
     *out = (struct frame_entry){ .data = frame->body + frame->len };
+    if (frame->type == FRAME_GATHER) {
+        out->offset = get_u32(frame->body);
+        return read_key(frame->body + 4, frame->len - 4, out->key);
+    }
     if (frame->type != FRAME_PUT && frame->type != FRAME_CHUNK)
         return read_key(frame->body, frame->len, out->key);
     size_t key_len = get_u16(frame->body);
@@ -141,6 +145,11 @@ void frame_write_prefix(uint8_t *prefix, size_t *len, enum frame_type type, cons
         put_u64(prefix + *len, offset);
         *len += sizeof offset;
     }
+}
+
+void frame_write_size(uint8_t *prefix, uint32_t size)
+{
+    put_u32(prefix, size);
 }
 
 bool frame_path_is_safe(const char *name)

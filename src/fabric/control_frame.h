@@ -25,7 +25,7 @@ enum {
     X(PUT, 'r', 3, 2 + FRAME_KEY_MAX + FRAME_VALUE_MAX)     /* u16 length, key, value */           \
     X(GET, 'r', 1, FRAME_KEY_MAX)                           /* key */                              \
     X(PEEK, 'r', 1, FRAME_KEY_MAX)                          /* key */                              \
-    X(GATHER, 'r', 1, FRAME_KEY_MAX)                        /* key of KEY/0 .. KEY/size-1 */       \
+    X(GATHER, 'r', 5, 4 + FRAME_KEY_MAX)                    /* u32 size, key: KEY/0..KEY/size-1 */ \
     X(EVENT, 'r', 2, FRAME_EVENT_MAX)                       /* JSON */                             \
     X(CHUNK, 'r', 11, 10 + FRAME_KEY_MAX + FRAME_CHUNK_MAX) /* u16, name, u64 offset, bytes */     \
     X(BYE, 'r', 0, 0)                                       /* the rank leaves in order */         \
@@ -63,7 +63,8 @@ raia_status frame_read_hello(const struct frame *frame, struct frame_hello *out)
 /* *LEN bytes into BODY (12 + FRAME_TOKEN_MAX); the caller has checked the token's length. */
 void frame_write_hello(uint8_t *body, size_t *len, uint32_t rank, const char *token);
 
-/* The key of a get or gather, the key and value of a put, the name, offset and bytes of a chunk. */
+/* The key of a get, size (OFFSET) and key of a gather, the key and value of a put, the name, offset
+ * and bytes of a chunk. */
 struct frame_entry {
     char key[FRAME_KEY_MAX + 1]; /* printable, no control characters */
     uint64_t offset;
@@ -75,6 +76,9 @@ raia_status frame_read_entry(const struct frame *frame, struct frame_entry *out)
  * holds 10 + FRAME_KEY_MAX. */
 void frame_write_prefix(uint8_t *prefix, size_t *len, enum frame_type type, const char *key,
                         uint64_t offset);
+
+/* What comes before the key of a gather: 4 bytes. */
+void frame_write_size(uint8_t *prefix, uint32_t size);
 
 /* A chunk's name is relative: safe components joined by '/'. */
 bool frame_path_is_safe(const char *name);

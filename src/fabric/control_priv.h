@@ -17,6 +17,7 @@ struct wait {
     struct wait *next;
     uint64_t id;
     int part; /* of a gather: the first rank whose value has not been seen; -1: a plain get */
+    int size; /* of a gather: the run's, which may be less than the server takes */
     char key[FRAME_KEY_MAX + 1];
 };
 

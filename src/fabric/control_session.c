@@ -52,7 +52,7 @@ static raia_status join_parts(const struct control_server *server, const struct 
                               struct buf *out)
 {
     char key[FRAME_KEY_MAX + 16];
-    for (int rank = 0; rank < server->size; rank++) {
+    for (int rank = 0; rank < wait->size; rank++) {
         const void *data = NULL;
         size_t len = 0;
         snprintf(key, sizeof key, "%s/%d", wait->key, rank);
@@ -86,7 +86,7 @@ static bool answer(struct control_server *server, struct conn *conn, struct wait
         return true;
     }
     char key[FRAME_KEY_MAX + 16];
-    for (; wait->part < server->size; wait->part++) {
+    for (; wait->part < wait->size; wait->part++) {
         snprintf(key, sizeof key, "%s/%d", wait->key, wait->part);
         if (!store_get(server, key, &data, &len))
             return false;
@@ -131,10 +131,14 @@ static raia_status on_get(struct control_server *server, struct conn *conn,
 {
     struct frame_entry entry;
     RAIA_TRY(frame_read_entry(frame, &entry));
+    if (frame->type == FRAME_GATHER && (entry.offset == 0 || entry.offset > (uint64_t)server->size))
+        return fail(RAIA_EFORMAT, "gather of %llu ranks, this server takes 1 to %d",
+                    (unsigned long long)entry.offset, server->size);
     struct wait *wait;
     RAIA_TRY(MEM_NEW(&wait, 1));
     wait->id = frame->id;
     wait->part = frame->type == FRAME_GATHER ? 0 : -1;
+    wait->size = (int)entry.offset;
     memcpy(wait->key, entry.key, sizeof wait->key);
     if (answer(server, conn, wait)) {
         free(wait);

@@ -26,6 +26,7 @@ struct ranks {
     void *arg;
     bool abort_on_loss; /* the driver tells the others when a rank is lost without goodbye */
     double limit_s;     /* ranks are killed after it; default 30 */
+    int room;           /* ranks that the driver's server takes; default SIZE */
     /* filled in */
     pid_t pids[64];
     int codes[64]; /* exit code, or 128 + signal */
@@ -87,6 +88,8 @@ static inline void ranks_layout(struct ranks *r)
 {
     if (r->nodes == 0)
         r->nodes = 1;
+    if (r->room == 0)
+        r->room = r->size;
     if (r->limit_s == 0)
         r->limit_s = 30;
     for (int n = 0; n < r->nodes; n++) {
@@ -116,7 +119,7 @@ static inline void ranks_start(struct ranks *r)
     }
     const struct control_callbacks callbacks = { r, ranks_on_event, NULL, ranks_on_lost };
     struct control_server *server;
-    CHECK_OK(control_serve(&server, "127.0.0.1", &r->port, RANKS_TOKEN, r->size, &callbacks));
+    CHECK_OK(control_serve(&server, "127.0.0.1", &r->port, RANKS_TOKEN, r->room, &callbacks));
     pthread_mutex_lock(&r->lock);
     r->server = server;
     pthread_mutex_unlock(&r->lock);

@@ -49,6 +49,14 @@ TEST(gather_gives_all_values_in_rank_order)
     ranks_run(8, 2, gather_all, NULL);
 }
 
+TEST(gather_waits_for_the_run_and_not_for_all_that_the_server_takes)
+{
+    struct ranks r = { .size = 3, .room = 1000, .run = gather_all };
+    ranks_start(&r);
+    ranks_finish(&r);
+    ranks_check_ok(&r);
+}
+
 static void gather_without_two(struct rank_env *env)
 {
     json_t *mine = json_integer(1), *all;
