@@ -43,6 +43,7 @@ static uint16_t port_of(int fd)
 {
     struct sockaddr_storage s;
     socklen_t len = sizeof s;
+    memset(&s, 0, sizeof s);
     if (getsockname(fd, (struct sockaddr *)&s, &len) < 0)
         return 0;
     if (s.ss_family == AF_INET6)

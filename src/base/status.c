@@ -22,7 +22,7 @@ static const struct {
 #undef RAIA_X
 };
 
-raia_status fail(raia_status status, const char *format, ...)
+raia_status(fail)(raia_status status, const char *format, ...)
 {
     /* Formatted aside first: an argument may be the last failure's own text. */
     char fresh[sizeof text];
@@ -34,7 +34,7 @@ raia_status fail(raia_status status, const char *format, ...)
     return status;
 }
 
-raia_status fail_in(raia_status status, const char *format, ...)
+raia_status(fail_in)(raia_status status, const char *format, ...)
 {
     char prefix[512], fresh[sizeof text];
     va_list args;

@@ -13,8 +13,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-extern char **environ;
-
 enum { SWEEP_S = 5 };
 
 static void try_free(struct agent_job *job);

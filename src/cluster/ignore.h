@@ -16,7 +16,7 @@ struct ignore {
 
 /* Adds one pattern line declared in BASE ("" or "sub/dir/"); blank lines and comments are skipped.
  */
-raia_status ignore_add(struct ignore *ignore, const char *base, const char *line);
+raia_status ignore_add(struct ignore *ignore, const char *base, const char *text);
 /* Adds the lines of FILE, which may be missing. */
 raia_status ignore_add_file(struct ignore *ignore, const char *base, const char *file);
 /* True when PATH (relative to the root) is left out: the last rule that matches decides. The caller

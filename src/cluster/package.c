@@ -124,8 +124,10 @@ static raia_status walk(const struct unpack *u, const char *path, int *folder, c
         memcpy(last, name, sizeof name);
     }
     if (status != RAIA_ENOTFOUND || at < 0) {
+        if (at < 0)
+            return fail(RAIA_EIO, "out of file descriptors");
         close(at);
-        return at < 0 ? fail(RAIA_EIO, "out of file descriptors") : status;
+        return status;
     }
     *folder = at;
     return RAIA_OK;

@@ -77,7 +77,7 @@ raia_status comm_map_ranks(raia_comm *comm, size_t bytes, const char *what, void
     if (comm->regions == COMM_REGIONS)
         return fail(RAIA_EBUG, "%s: more than %d regions", what, COMM_REGIONS);
     struct region *r = &comm->region[comm->regions];
-    void *base;
+    void *base = NULL;
     r->bytes = bytes;
     r->stride = (bytes + ALIGN - 1) / ALIGN * ALIGN;
     RAIA_TRY(comm_map_node(comm, r->stride * (size_t)comm->world.local_size, what, &base));

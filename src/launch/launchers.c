@@ -7,10 +7,10 @@ static const struct launcher *const launchers[] = { &launch_head, &launch_local 
 
 static const struct launcher *choose(void)
 {
-    const struct launcher *const *row = launchers;
-    while (!(*row)->applies())
-        row++;
-    return *row;
+    for (size_t i = 0; i + 1 < sizeof launchers / sizeof launchers[0]; i++)
+        if (launchers[i]->applies())
+            return launchers[i];
+    return &launch_local; /* the last row needs nothing */
 }
 
 raia_status launch_start(struct launch **out, const struct launch_request *request, int *world_size,
@@ -54,8 +54,8 @@ void launch_free(struct launch *launch)
 
 raia_status launch_control_host(char *listen_host, char *reach_host)
 {
-    strcpy(listen_host, "127.0.0.1");
-    strcpy(reach_host, "127.0.0.1");
+    snprintf(listen_host, 256, "127.0.0.1");
+    snprintf(reach_host, 256, "127.0.0.1");
     if (choose() == &launch_local)
         return RAIA_OK;
     const char *known = env_get("RAIA_NODE_ADDRESS", NULL);
@@ -70,7 +70,7 @@ raia_status launch_control_host(char *listen_host, char *reach_host)
         RAIA_TRY(net_local_towards(host, reach_host));
     }
     if (!str_starts(reach_host, "127.") && strcmp(reach_host, "::1") != 0)
-        strcpy(listen_host, strchr(reach_host, ':') != NULL ? "::" : "0.0.0.0");
+        snprintf(listen_host, 256, "%s", strchr(reach_host, ':') != NULL ? "::" : "0.0.0.0");
     return RAIA_OK;
 }
 

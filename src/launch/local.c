@@ -44,7 +44,6 @@ static void close_fd(int *fd)
  * is the caller's to free; its strings are borrowed. */
 static raia_status make_env(char place[][LAUNCH_PLACE_LEN], char *control, char *token, char ***out)
 {
-    extern char **environ;
     size_t n = 0;
     while (environ[n] != NULL)
         n++;

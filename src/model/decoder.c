@@ -229,6 +229,7 @@ static raia_status load(struct decoder *d, const uint32_t *tokens, const int32_t
                     d->options.batch);
     RAIA_TRY(check_tokens(d, tokens, n));
     for (size_t i = 0; i < n; i++) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): n > 0 says that seq is not 0 */
         int32_t next = i % seq + 1 < seq ? (int32_t)tokens[i + 1] : -1;
         d->host_targets[i] = targets != NULL ? targets[i] : next;
         if (d->host_targets[i] >= 0 && (size_t)d->host_targets[i] >= d->config->vocab)

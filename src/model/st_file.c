@@ -123,6 +123,7 @@ static raia_status read_entry(const struct header *h, const char *name, const js
     if (!json_is_object(entry))
         return tensor_damaged(h, name, "its entry is not an object");
     RAIA_TRY(read_type(h, name, entry, &type));
+    /* NOLINTBEGIN(clang-analyzer-core.NullDereference): a type was read */
     RAIA_TRY(read_shape(h, name, entry, out));
     RAIA_TRY(shape_bytes(h, name, type, out, &bytes));
     RAIA_TRY(read_offsets(h, name, entry, out));
@@ -134,6 +135,7 @@ static raia_status read_entry(const struct header *h, const char *name, const js
     }
     out->tag = type->tag;
     out->dtype = type->dtype;
+    /* NOLINTEND(clang-analyzer-core.NullDereference) */
     out->name = strdup(name);
     return out->name != NULL ? RAIA_OK : fail(RAIA_ENOMEM, "%s: no memory for a name", h->path);
 }

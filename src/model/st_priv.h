@@ -20,9 +20,9 @@ struct st_folder {
     int tensors, capacity;
 };
 
-/* Reads and validates the header of folder->file[FILE] and appends its tensors, in the order of
+/* Reads and validates the header of folder->file[INDEX] and appends its tensors, in the order of
  * their offsets. */
-raia_status st_file_read_header(struct st_folder *folder, int file);
+raia_status st_file_read_header(struct st_folder *folder, int index);
 
 /* "F32" and the rest of the format's types. */
 struct st_type {

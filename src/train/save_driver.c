@@ -31,7 +31,7 @@ static void forget(struct save *s)
 {
     free(s->dir);
     free(s->temp);
-    *s = (struct save){ 0 };
+    memset(s, 0, sizeof *s);
 }
 
 void save_abandon(struct save *s)

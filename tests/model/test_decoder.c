@@ -44,7 +44,8 @@ static void open_rig(struct rig *r, const char *name, size_t logits_bytes)
 {
     size_t len;
     memset(r, 0, sizeof *r);
-    OK(json_read_file(fixture(name, "expected.json"), 1 << 24, &r->expected));
+    char *expected = fixture(name, "expected.json"), *tokens = fixture(name, "tokens.bin");
+    OK(json_read_file(expected, 1 << 24, &r->expected));
     const json_t *train = json_object_get(r->expected, "train");
     r->batch = (size_t)json_integer_value(json_object_get(train, "global_batch_size"));
     r->seq = (size_t)json_integer_value(json_object_get(train, "seq_len"));
@@ -54,7 +55,9 @@ static void open_rig(struct rig *r, const char *name, size_t logits_bytes)
     OK(device_open(&r->device, "cpu", 1));
     OK(local_store_new(&r->store, r->device, &r->tree, RAIA_F32, RAIA_F32));
     load_weights(r);
-    OK(file_read(fixture(name, "tokens.bin"), 1 << 24, (char **)&r->tokens, &len));
+    OK(file_read(tokens, 1 << 24, (char **)&r->tokens, &len));
+    free(expected);
+    free(tokens);
     const struct decoder_options options = { .batch = r->batch,
                                              .seq = r->seq,
                                              .logits_bytes = logits_bytes };

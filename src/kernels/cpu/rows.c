@@ -139,6 +139,7 @@ INLINE void rope_bwd_normed(const struct rope_bwd *a, size_t token, size_t head,
     }
     EACH(size_t j = 0; j < n; j++)
     {
+        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): head_dim is even */
         partial[j] += grad[j] * rounded(t, get(a->x, t, from + j) * rstd);
         grad[j] *= get(a->norm_w, t, j);
     }
