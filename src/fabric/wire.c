@@ -170,7 +170,6 @@ raia_status wire_open(struct wire **out, struct control *control, const struct w
     struct wire *wire;
     RAIA_TRY(MEM_NEW(&wire, 1));
     wire->control = control;
-    wire->ep.wait_fd = -1;
     wire->timeout_ns = (uint64_t)(timeout_s * 1e9);
     raia_status status = make_peers(wire, world);
     if (status == RAIA_OK && world->nodes > 1)
@@ -258,15 +257,13 @@ static raia_status fail_late(struct wire *wire, const struct wire_request *r)
 static raia_status wait_done(struct wire *wire, const struct wire_request *r)
 {
     uint64_t deadline = wire->timeout_ns != 0 ? clock_ns() + wire->timeout_ns : 0;
-    unsigned polls = 0;
-    flow_progress(wire);
+    flow_progress(wire, 0);
     while (!r->done) {
         RAIA_TRY(control_check(wire->control)); /* the driver's reason says most */
         RAIA_TRY(check(wire));
         if (deadline_left_ms(deadline) == 0)
             return fail_late(wire, r);
-        endpoint_sleep(&wire->ep, WIRE_TICK_MS, &polls);
-        flow_progress(wire);
+        flow_progress(wire, WIRE_TICK_MS);
     }
     return RAIA_OK;
 }
@@ -286,12 +283,12 @@ raia_status wire_wait(struct wire *wire, struct wire_request *r)
 bool wire_done(struct wire *wire, struct wire_request *r)
 {
     if (!r->done)
-        flow_progress(wire);
+        flow_progress(wire, 0);
     return r->done || wire->status != RAIA_OK;
 }
 
 void wire_progress(struct wire *wire)
 {
     if (wire->active > 0)
-        flow_progress(wire);
+        flow_progress(wire, 0);
 }

@@ -1,10 +1,10 @@
 /* libfabric's objects: opened in order, closed in reverse. */
 #include "fabric/wire_priv.h"
 
-#include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { REGIONS_MAX = 1024, IDLE_POLLS = 64, IDLE_SLEEP_US = 50 };
 
@@ -22,12 +22,9 @@ static raia_status open_queue(struct wire_endpoint *ep)
     struct fi_cq_attr attr = { .size = WIRE_QUEUE,
                                .format = FI_CQ_FORMAT_TAGGED,
                                .wait_obj = FI_WAIT_FD };
-    ep->wait_fd = -1;
-    if (fi_cq_open(ep->domain, &attr, &ep->cq, NULL) == 0) {
-        if (fi_control(&ep->cq->fid, FI_GETWAIT, &ep->wait_fd) != 0)
-            ep->wait_fd = -1;
+    ep->can_sleep = fi_cq_open(ep->domain, &attr, &ep->cq, NULL) == 0;
+    if (ep->can_sleep)
         return RAIA_OK;
-    }
     attr.wait_obj = FI_WAIT_NONE;
     return check(ep, fi_cq_open(ep->domain, &attr, &ep->cq, NULL), "completion queue");
 }
@@ -82,7 +79,7 @@ void endpoint_close(struct wire_endpoint *ep)
     if (ep->info != NULL)
         ep->lib->freeinfo(ep->info);
     free(ep->regions);
-    *ep = (struct wire_endpoint){ .wait_fd = -1 };
+    *ep = (struct wire_endpoint){ 0 };
 }
 
 raia_status endpoint_name(const struct wire_endpoint *ep, void *name, size_t *len)
@@ -136,20 +133,32 @@ const struct wire_region *endpoint_region(const struct wire_endpoint *ep, const 
 
 /* ---- waiting ---- */
 
-void endpoint_sleep(struct wire_endpoint *ep, unsigned ms, unsigned *polls)
+/* Without a descriptor: in turn with others for a while, then a little sleep each time. */
+static void pause_a_little(struct wire_endpoint *ep)
 {
-    if (ep->wait_fd >= 0) {
-        struct fid *queue = &ep->cq->fid;
-        struct pollfd p = { .fd = ep->wait_fd, .events = POLLIN };
-        if (fi_trywait(ep->fabric, &queue, 1) == 0)
-            poll(&p, 1, (int)ms);
-        return;
-    }
-    /* Without a descriptor: in turn with others for a while, then a little sleep each time. */
-    if (++*polls < IDLE_POLLS) {
+    if (++ep->idle < IDLE_POLLS) {
         sched_yield();
         return;
     }
     const struct timespec pause = { .tv_nsec = IDLE_SLEEP_US * 1000 };
     nanosleep(&pause, NULL);
+}
+
+ssize_t endpoint_read(struct wire_endpoint *ep, struct fi_cq_tagged_entry *entry, size_t count,
+                      int ms)
+{
+    ssize_t n;
+    if (ms == 0 || !ep->can_sleep) {
+        n = fi_cq_read(ep->cq, entry, count);
+    } else {
+        /* Not poll(2) on the queue's descriptor: `net` of libfabric 1.17 leaves it readable. */
+        n = fi_cq_sread(ep->cq, entry, count, NULL, ms);
+    }
+    if (n == -FI_EINTR || n == -FI_ETIMEDOUT)
+        n = -FI_EAGAIN;
+    if (n != -FI_EAGAIN)
+        ep->idle = 0;
+    else if (ms > 0 && !ep->can_sleep)
+        pause_a_little(ep);
+    return n;
 }

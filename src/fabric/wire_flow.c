@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { RETRY_MS = 1 };
+
 void wire_break(struct wire *wire, raia_status status, const char *format, ...)
 {
     if (wire->status != RAIA_OK)
@@ -271,11 +273,12 @@ static void complete_error(struct wire *wire)
                    reason);
 }
 
-static void read_queue(struct wire *wire)
+static void read_queue(struct wire *wire, int ms)
 {
     struct fi_cq_tagged_entry entry[WIRE_COMPLETIONS];
     for (;;) {
-        ssize_t n = fi_cq_read(wire->ep.cq, entry, WIRE_COMPLETIONS);
+        ssize_t n = endpoint_read(&wire->ep, entry, WIRE_COMPLETIONS, ms);
+        ms = 0;
         if (n == -FI_EAVAIL)
             complete_error(wire);
         else if (n < 0 && n != -FI_EAGAIN)
@@ -288,11 +291,12 @@ static void read_queue(struct wire *wire)
     }
 }
 
-void flow_progress(struct wire *wire)
+void flow_progress(struct wire *wire, int ms)
 {
     if (wire->status != RAIA_OK)
         return;
-    read_queue(wire);
+    /* Room in the endpoint's queue, or a connection that comes up, wakes nobody. */
+    read_queue(wire, wire->behind && ms > RETRY_MS ? RETRY_MS : ms);
     if (!wire->behind || wire->status != RAIA_OK)
         return;
     wire->behind = false;

@@ -211,15 +211,13 @@ static raia_status fail_silent(const struct wire *wire)
 
 raia_status message_greet(struct wire *wire, uint64_t deadline)
 {
-    unsigned polls = 0;
     while (!all_greeted(wire)) {
-        flow_progress(wire);
+        flow_progress(wire, WIRE_TICK_MS);
         if (wire->status != RAIA_OK)
             return fail(wire->status, "%s", wire->text);
         RAIA_TRY(control_check(wire->control));
         if (deadline_left_ms(deadline) == 0)
             return fail_silent(wire);
-        endpoint_sleep(&wire->ep, 2, &polls); /* a connection that comes up wakes nobody */
     }
     return RAIA_OK;
 }
@@ -238,11 +236,8 @@ static bool all_parted(struct wire *wire)
 
 void message_part(struct wire *wire)
 {
-    unsigned polls = 0;
     uint64_t deadline = deadline_in_ms(WIRE_BYE_MS);
     while (wire->status == RAIA_OK && control_check(wire->control) == RAIA_OK &&
-           deadline_left_ms(deadline) > 0 && !all_parted(wire)) {
-        flow_progress(wire);
-        endpoint_sleep(&wire->ep, WIRE_TICK_MS / 10, &polls);
-    }
+           deadline_left_ms(deadline) > 0 && !all_parted(wire))
+        flow_progress(wire, WIRE_TICK_MS);
 }

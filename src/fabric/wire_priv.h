@@ -83,9 +83,10 @@ struct wire_endpoint {
     struct fid_av *av;
     struct fid_cq *cq;
     struct fid_ep *ep;
-    int wait_fd;       /* readable when the queue may have something; -1: must be polled */
-    bool local_mr;     /* buffers must be registered */
-    uint64_t next_key; /* where the provider does not choose keys */
+    bool can_sleep;              /* the queue can be waited for; else it must be polled */
+    unsigned idle;               /* polls in turn that found nothing */
+    bool local_mr;               /* buffers must be registered */
+    uint64_t next_key;           /* where the provider does not choose keys */
     struct wire_region *regions; /* registered for good */
     int region_count;
 };
@@ -104,8 +105,9 @@ raia_status endpoint_keep(struct wire_endpoint *ep, const void *base, size_t byt
 /* The region that holds [base, base + bytes), or NULL. */
 const struct wire_region *endpoint_region(const struct wire_endpoint *ep, const void *base,
                                           size_t bytes);
-/* Sleeps until the queue may have something, at most MS; returns at once when it has. */
-void endpoint_sleep(struct wire_endpoint *ep, unsigned ms, unsigned *polls);
+/* Reads completions; sleeps up to MS until there is one. -FI_EAGAIN: none. */
+ssize_t endpoint_read(struct wire_endpoint *ep, struct fi_cq_tagged_entry *entry, size_t count,
+                      int ms);
 
 /* ---- wire_flow.c: the protocol ---- */
 
@@ -204,8 +206,8 @@ struct wire {
     char text[512];
 };
 
-/* Takes completions and posts what can be posted. */
-void flow_progress(struct wire *wire);
+/* Takes completions, for the first of which it sleeps up to MS, and posts what can be posted. */
+void flow_progress(struct wire *wire, int ms);
 /* Starts a transfer. */
 raia_status flow_start(struct wire *wire, struct wire_peer *peer, bool sending, uint64_t tag,
                        void *data, size_t len, struct wire_request **out);
