@@ -196,7 +196,7 @@ raia_status net_split(const char *address, char *host, uint16_t *port)
         if (end == NULL || end + 1 != colon)
             end = NULL;
     }
-    if (colon == NULL || end == NULL || end - begin > 255)
+    if (colon == NULL || end == NULL || end == begin || end - begin > 255)
         return fail(RAIA_EINVAL, "'%s' is not an address such as host:port", address);
     int64_t number;
     RAIA_TRY(str_to_i64(colon + 1, "port", 0, 65535, &number));
