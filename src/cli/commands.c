@@ -6,6 +6,6 @@ const struct command cli_commands[] = {
     { "model init", cmd_model_init, "make a model with random weights", cmd_model_init_spec },
     { "model info", cmd_model_info, "a model's parameters, bytes and FSDP units",
       cmd_model_info_spec },
-    { "completion", cmd_completion, "tab completion for bash or zsh", NULL },
+    { "completion", cmd_completion, "tab completion for bash, zsh or fish", NULL },
     { .name = NULL },
 };

@@ -10,7 +10,7 @@ static void print_help(FILE *out)
                  "usage: raia COMMAND [options]\n\ncommands:\n");
     for (const struct command *c = cli_commands; c->name != NULL; c++)
         fprintf(out, "  %-14s %s\n", c->name, c->summary);
-    fprintf(out, "\n  raia COMMAND --help     options of a command, with examples\n"
+    fprintf(out, "\n  raia help COMMAND       options of a command, with examples\n"
                  "  raia --version          this program's version\n\n"
                  "Start here:\n"
                  "  raia model init --preset tiny /tmp/tiny\n"
@@ -100,6 +100,18 @@ static bool asks_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
 
+/* raia help COMMAND: what raia COMMAND --help says. */
+static int help_of(int argc, char **argv)
+{
+    char option[] = "--help";
+    for (const struct command *c = cli_commands; c->name != NULL; c++) {
+        int words = match(c->name, argc, argv);
+        if (words > 0 && words + 1 == argc)
+            return c->run(2, (char *[]){ argv[words], option, NULL });
+    }
+    return is_family(argv[1]) && argc == 2 ? show_family(argv[1], true) : unknown(argc, argv);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2) {
@@ -114,6 +126,8 @@ int main(int argc, char **argv)
         print_help(stdout);
         return 0;
     }
+    if (strcmp(argv[1], "help") == 0)
+        return help_of(argc - 1, argv + 1);
     for (const struct command *c = cli_commands; c->name != NULL; c++) {
         int words = match(c->name, argc, argv);
         if (words > 0)
