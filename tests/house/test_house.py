@@ -148,6 +148,24 @@ def check_lengths():
        list(c_functions(sample)))
 
 
+def check_exit_codes():
+    header = (SOURCE / "include/raia/types.h").read_text()
+    codes = re.findall(r'X\((\w+), (\d+), "([^"]*)"\)', header.split("typedef enum raia_status")[0])
+    rows = re.findall(r"^\| (\d+) \| `RAIA_(\w+)` \| (.*) \|$", (SOURCE / "docs/exit-codes.md").read_text(), re.MULTILINE)
+    ok("docs/exit-codes.md lists the statuses as the header has them", len(codes) > 10 and
+       [(name, code, text) for code, name, text in rows] == codes, (codes, rows))
+
+
+def check_links():
+    wrong = []
+    for page in [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]:
+        text = page.read_text()
+        wrong += [f"{name(page)}: {t}" for t in re.findall(r"\]\(([^)#:]+)\)", text) if not (page.parent / t).exists()]
+        paths = re.findall(r"`((?:src|tests|include|examples|docs|scripts)/[\w./-]+)`", text)
+        wrong += [f"{name(page)}: {t}" for t in paths if "NAME" not in t and not (SOURCE / t).exists()]
+    ok("the files that the documents name exist", not wrong, "\n".join(wrong))
+
+
 def check_format():
     program = shutil.which("clang-format-14") or shutil.which("clang-format")
     if program is None:
@@ -163,5 +181,7 @@ def check_format():
 check_layers()
 check_the_layer_check()
 check_lengths()
+check_exit_codes()
+check_links()
 check_format()
 done()
