@@ -4,9 +4,7 @@
 #include "fabric/control_frame.h"
 #include "fabric/control_priv.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -444,15 +442,9 @@ raia_status control_connect(struct control **out, const char *address, const cha
     return RAIA_OK;
 }
 
-raia_status control_local_address(const struct control *control, char *out)
+int control_socket(const struct control *control)
 {
-    struct sockaddr_storage address;
-    socklen_t len = sizeof address;
-    if (getsockname(control->fd, (struct sockaddr *)&address, &len) < 0 ||
-        getnameinfo((struct sockaddr *)&address, len, out, 64, NULL, 0, NI_NUMERICHOST) != 0)
-        return fail(RAIA_EIO, "cannot tell the local address towards %s: %s", control->whom,
-                    strerror(errno));
-    return RAIA_OK;
+    return control->fd;
 }
 
 /* The driver closes its end when it has taken the goodbye: what was sent before it has been

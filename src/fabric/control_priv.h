@@ -69,6 +69,10 @@ raia_status session_frame(struct control_server *server, struct conn *conn,
 void session_tell_abort(struct control_server *server, struct conn *conn);
 void session_release(struct conn *conn);
 
+/* ---- control_client.c ---- */
+
+int control_socket(const struct control *control);
+
 /* ---- control_store.c ---- */
 
 /* RAIA_EINVAL when the key is there already. */

@@ -66,6 +66,13 @@ raia_status control_gather(struct control *control, const char *key, int size, c
                            uint64_t deadline, json_t **all);
 /* This machine's address (numeric, 64 bytes) on the connection to the driver. */
 raia_status control_local_address(const struct control *control, char *out);
+/* What the kernel counted on that connection; LOOPBACK when the driver has the same address. */
+struct control_traffic {
+    char address[64];
+    bool loopback;
+    uint64_t sent, received; /* payload bytes */
+};
+raia_status control_traffic(const struct control *control, struct control_traffic *out);
 /* Sends an event to the driver (borrowed); returns before it is handled. */
 raia_status control_event(struct control *control, const json_t *event);
 /* Sends part of a file to the driver's node and waits until it is written. */
@@ -136,17 +143,21 @@ void wire_progress(struct wire *wire);
 
 /* ---- evidence ---- */
 
-/* What one rank can say of the wire at this moment, as JSON:
- * {"rank","node","host","netns","boot_id","provider","version",
- * "endpoints":[…],"sent":{"NODE":bytes,…},"received":{…},"interfaces":[{"name","driver","tx","rx"}],"efa":[{"device","tx","rx",…}]}.
- * Counters are read under ROOT (NULL: "/"), interfaces of the process's own network namespace. The
- * caller decref's. */
+/* What one rank can say of the wire at this moment, as JSON: {"rank","node","host","netns",
+ * "boot_id","seconds","fabric":"tcp","provider":"net","version","endpoints":[{"interface",
+ * "address","device"}],"sent":{"NODE":bytes,…},"received":{…},"messages":{"NODE":count,…},
+ * "control":{"interface","bytes"},"interfaces":[{"name","driver","tx","rx"}],
+ * "efa":[{"device","driver","tx","rx"}]}. Counters are read under ROOT (NULL: "/"), interfaces of
+ * the process's own network namespace; "efa" holds every RDMA device. The caller decref's. */
 raia_status evidence_take(struct wire *wire, const struct world *world, const char *root,
                           json_t **out);
 /* The verdict over all ranks' evidence before and after (arrays indexed by rank):
  * {"fabric","status":"pass|fail|inconclusive",
  * "required","reason","mend","pairs":[{"nodes":[a,b],"provider","sent","counted","interfaces":[…],"tolerance","status"}]}.
- * REQUIRE may be NULL. */
+ * REQUIRE may be NULL. A pair's "sent" is what raia sent between the two; its "carried" is all
+ * that raia is known to have sent over the pair's interfaces (other pairs' bytes and the control
+ * channel's too), to which "counted" is compared; "tolerance" is how much more than "carried" may
+ * be counted. */
 raia_status evidence_verdict(const json_t *before, const json_t *after, const char *require,
                              json_t **out);
 /* The verdict as the table people read. */

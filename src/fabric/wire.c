@@ -3,31 +3,19 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- open ---- */
-
-static raia_status host_of(char *out, size_t room)
-{
-    char *boot = NULL;
-    size_t len;
-    struct stat netns;
-    RAIA_TRY(file_read("/proc/sys/kernel/random/boot_id", 256, &boot, &len));
-    boot[strcspn(boot, "\n")] = '\0';
-    bool known = stat("/proc/self/ns/net", &netns) == 0;
-    snprintf(out, room, "%s %llu", boot, known ? (unsigned long long)netns.st_ino : 0ULL);
-    free(boot);
-    return RAIA_OK;
-}
 
 /* What each rank knows before any choice: where it is, what was asked of it, a number for the run.
  */
 static raia_status meet_hosts(struct wire *wire, const char *name, uint64_t deadline,
                               bool *one_host)
 {
-    char host[320], nonce[17];
-    RAIA_TRY(host_of(host, sizeof host));
+    char host[160], nonce[17];
+    struct wire_place place;
+    RAIA_TRY(wire_place(&place));
+    snprintf(host, sizeof host, "%s %s", place.boot, place.netns);
     RAIA_TRY(str_random_hex(nonce, 8));
     json_t *mine = json_pack("{s:s, s:s, s:s}", "host", host, "fabric", name, "nonce", nonce), *all;
     if (mine == NULL)
@@ -152,6 +140,7 @@ static raia_status make_peers(struct wire *wire, const struct world *world)
     RAIA_TRY(MEM_NEW(&wire->peers, (size_t)world->size));
     RAIA_TRY(MEM_NEW(&wire->sent, (size_t)world->nodes));
     RAIA_TRY(MEM_NEW(&wire->received, (size_t)world->nodes));
+    RAIA_TRY(MEM_NEW(&wire->message_count, (size_t)world->nodes));
     for (int rank = 0; rank < world->size; rank++) {
         struct wire_peer *peer = &wire->peers[rank];
         peer->rank = rank;
@@ -197,6 +186,7 @@ void wire_close(struct wire *wire)
     free(wire->peers);
     free(wire->sent);
     free(wire->received);
+    free(wire->message_count);
     free(wire->world.node_first);
     free(wire);
 }

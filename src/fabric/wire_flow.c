@@ -77,6 +77,7 @@ static bool post_send(struct wire *wire, struct wire_request *r)
     r->held = taken(
         wire, r,
         fi_tsend(wire->ep.ep, r->data, r->len, r->desc, r->peer->address, r->slot, &r->op.context));
+    wire->message_count[r->peer->node] += r->held;
     return r->held;
 }
 

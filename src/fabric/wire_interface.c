@@ -77,16 +77,26 @@ static raia_status by_patterns(const struct ifaddrs *list, const char *patterns,
     return status;
 }
 
-static void name_of_address(const struct ifaddrs *list, struct wire_interface *out)
+static void name_of_address(const struct ifaddrs *list, const char *address, char name[32])
 {
     char text[64];
     for (const struct ifaddrs *a = list; a != NULL; a = a->ifa_next) {
         if (!usable(a, AF_INET) && !usable(a, AF_INET6))
             continue;
         text_of(a->ifa_addr, text);
-        if (strcmp(text, out->address) == 0)
-            snprintf(out->name, sizeof out->name, "%s", a->ifa_name);
+        if (strcmp(text, address) == 0)
+            snprintf(name, 32, "%s", a->ifa_name);
     }
+}
+
+void wire_interface_of(const char *address, char name[32])
+{
+    struct ifaddrs *list;
+    snprintf(name, 32, "?");
+    if (getifaddrs(&list) < 0)
+        return;
+    name_of_address(list, address, name);
+    freeifaddrs(list);
 }
 
 /* The address towards the driver reaches the peers, unless it is the loopback and the peers are
@@ -100,7 +110,7 @@ static raia_status by_driver(const struct ifaddrs *list, struct control *control
         !find(list, AF_INET6, "^docker,virbr,veth,cni", false, out))
         return fail(RAIA_EFABRIC, "the driver is reached over the loopback and no other interface "
                                   "is up to reach the other nodes; set NCCL_SOCKET_IFNAME");
-    name_of_address(list, out);
+    name_of_address(list, out->address, out->name);
     return RAIA_OK;
 }
 

@@ -69,6 +69,7 @@ bool message_send(struct wire *wire, struct wire_peer *peer, const struct wire_m
     full.run = wire->run;
     full.from = (uint32_t)wire->world.rank;
     ssize_t code = fi_tinject(wire->ep.ep, &full, sizeof full, peer->address, control_tag);
+    wire->message_count[peer->node] += code == 0;
     if (code == 0)
         return true;
     if (code == -FI_EAGAIN)

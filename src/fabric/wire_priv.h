@@ -67,6 +67,9 @@ bool wire_interface_matches(const char *patterns, const char *name);
 raia_status wire_interface_choose(struct control *control, bool one_host,
                                   struct wire_interface *out);
 
+/* The name of the interface that has ADDRESS, "?" when none has. */
+void wire_interface_of(const char *address, char name[32]);
+
 /* ---- wire_endpoint.c: libfabric's objects ---- */
 
 struct wire_region {
@@ -202,6 +205,7 @@ struct wire {
     int active;                /* requests that are not done */
     bool behind;               /* something could not be posted and must be tried again */
     uint64_t *sent, *received; /* [world.nodes] payload bytes */
+    uint64_t *message_count;   /* [world.nodes] handed to libfabric, of every kind */
     raia_status status;        /* not RAIA_OK: nothing works any more */
     char text[512];
 };
@@ -238,6 +242,20 @@ bool message_send(struct wire *wire, struct wire_peer *peer, const struct wire_m
 raia_status message_greet(struct wire *wire, uint64_t deadline);
 /* Says goodbye and waits a moment for the others': no connection is cut with something on it. */
 void message_part(struct wire *wire);
+
+/* ---- evidence.c ---- */
+
+/* Where a rank is: ranks with the same boot and netns share their interfaces. */
+struct wire_place {
+    char boot[64], netns[64];
+};
+raia_status wire_place(struct wire_place *out);
+
+/* ---- evidence_counters.c ---- */
+
+/* The interfaces of this network namespace, and every RDMA device, with their counters. */
+raia_status counters_interfaces(const char *root, json_t **out);
+raia_status counters_devices(const char *root, json_t **out);
 
 /* ---- wire_pool.c ---- */
 
