@@ -49,6 +49,24 @@ raia_status file_pwrite(int fd, const void *data, size_t len, uint64_t offset, c
     return RAIA_OK;
 }
 
+/* One more read at the end of BUF; *ENDED when there was nothing left. */
+static raia_status read_more(int fd, const char *path, struct buf *buf, bool *ended)
+{
+    char block[16384];
+    ssize_t got = read(fd, block, sizeof block);
+    *ended = got == 0;
+    if (got < 0 && errno == EINTR)
+        return RAIA_OK;
+    if (got < 0)
+        return failed("read", path);
+    if ((size_t)got > buf->max - buf->len)
+        return fail(RAIA_EFORMAT, "%s has more than the %zu bytes that are allowed", path,
+                    buf->max);
+    return buf_append(buf, block, (size_t)got);
+}
+
+/* Up to the end rather than up to the size, which the kernel's own files (/proc, /sys) do not know.
+ */
 static raia_status read_all(int fd, const char *path, size_t max, char **out, size_t *len)
 {
     struct stat st;
@@ -56,19 +74,18 @@ static raia_status read_all(int fd, const char *path, size_t max, char **out, si
         return failed("read", path);
     if (!S_ISREG(st.st_mode))
         return fail(RAIA_EINVAL, "%s is not a regular file", path);
-    if ((uint64_t)st.st_size > max)
-        return fail(RAIA_EFORMAT, "%s has %lld bytes, more than the %zu that are allowed", path,
-                    (long long)st.st_size, max);
-    char *data;
-    RAIA_TRY(mem_alloc((void **)&data, (size_t)st.st_size + 1, 1));
-    raia_status status = file_pread(fd, data, (size_t)st.st_size, 0, path);
+    struct buf buf = { .max = max };
+    bool ended = false;
+    raia_status status = buf_append(&buf, "", 0); /* an empty file is a string too */
+    while (status == RAIA_OK && !ended)
+        status = read_more(fd, path, &buf, &ended);
     if (status != RAIA_OK) {
-        free(data);
+        buf_release(&buf);
         return status;
     }
-    *out = data;
+    *out = buf.data;
     if (len != NULL)
-        *len = (size_t)st.st_size;
+        *len = buf.len;
     return RAIA_OK;
 }
 

@@ -21,4 +21,19 @@ TEST(a_folder_is_made_with_its_parents_and_an_empty_name_is_refused)
     free(dir);
 }
 
+TEST(files_of_the_kernel_are_read_whole_though_their_size_is_unknown)
+{
+    char *text;
+    size_t len;
+    CHECK_OK(file_read("/proc/sys/kernel/random/boot_id", 64, &text, &len));
+    CHECK_INT(len, 37);
+    CHECK_INT(text[36], '\n');
+    free(text);
+    CHECK_OK(file_read("/sys/class/net/lo/mtu", 64, &text, &len));
+    CHECK(len > 1 && len < 16);
+    free(text);
+    CHECK_ERROR(file_read("/proc/self/status", 16, &text, &len), RAIA_EFORMAT,
+                "/proc/self/status has more than the 16 bytes that are allowed");
+}
+
 TEST_MAIN

@@ -173,6 +173,9 @@ static void exchange_beside_others(struct rank_env *env)
     }
     json_t *after = gather_evidence(env, wire, "after");
     CHECK_OK(evidence_verdict(before, after, NULL, &verdict));
+    const char *reason = json_string_value(json_object_get(verdict, "reason"));
+    if (strstr(reason, "others used it too") == NULL)
+        CHECK_FAIL("%s", reason);
     CHECK_STR(json_string_value(json_object_get(verdict, "status")), "inconclusive");
     json_decref(verdict);
     json_decref(before);
