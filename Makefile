@@ -1,6 +1,5 @@
 # A thin face over Meson and the scripts. `make help` lists what it does.
 BUILD ?= build
-PREFIX ?= /usr/local
 
 .PHONY: all check lint sanitize bench fuzz soak install clean help
 
@@ -9,7 +8,7 @@ all: $(BUILD)/build.ninja ## build everything (on a fresh machine, install what 
 
 $(BUILD)/build.ninja:
 	command -v meson >/dev/null && command -v ninja >/dev/null || scripts/setup
-	meson setup --prefix $(PREFIX) $(BUILD)
+	meson setup $(if $(PREFIX),--prefix $(PREFIX)) $(BUILD)
 
 check: ## install what is needed, build, run the tests
 	scripts/setup
@@ -32,6 +31,7 @@ soak: all ## the suites that lose ranks, nodes and connections, SOAK_ROUNDS (20)
 	scripts/soak $(BUILD)
 
 install: all ## program, library, headers and raia.pc under PREFIX (/usr/local); DESTDIR is obeyed
+	$(if $(PREFIX),meson configure $(BUILD) -Dprefix=$(PREFIX) && ninja -C $(BUILD))
 	meson install -C $(BUILD) --no-rebuild
 
 clean: ## remove the build folders
