@@ -119,7 +119,7 @@ struct wire_request; /* owned by the wire; valid until waited for */
 /* Which providers a name stands for: rows of a table in wire_providers.c. "auto" takes the best
  * that works; FI_PROVIDER and NCCL_SOCKET_IFNAME are obeyed; a contradiction with NAME is
  * RAIA_EINVAL. When the world has one node no endpoint is opened and the provider's name is "shm".
- */
+ * TIMEOUT_S bounds each wait; 0: no bound. One thread at a time uses a wire. */
 raia_status wire_open(struct wire **out, struct control *control, const struct world *world,
                       const char *name, double timeout_s);
 void wire_close(struct wire *wire);
@@ -127,15 +127,17 @@ const char *wire_provider(const struct wire *wire); /* "tcp;ofi_rxm", "efa", …
 /* Registers memory that will be sent from or received into, where the provider wants it; harmless
  * elsewhere. */
 raia_status wire_register(struct wire *wire, void *base, size_t bytes);
-/* Starts a transfer; matching is by (peer, tag), tags are 48 bits, messages of one (peer, tag)
+/* Starts a transfer; matching is by (peer, tag), messages of one (peer, tag)
  * match in order. A send may wait for its receive to be posted (rendezvous above a small size); the
  * buffer belongs to the wire until the wait. */
 raia_status wire_send(struct wire *wire, int peer, uint64_t tag, const void *data, size_t len,
                       struct wire_request **out);
 raia_status wire_recv(struct wire *wire, int peer, uint64_t tag, void *data, size_t len,
                       struct wire_request **out);
-/* Waits (sleeping on the provider's descriptor where it has one) and frees the request. A message
- * of another length than asked for is RAIA_EBUG naming both. */
+/* Waits (asleep where the provider can wake a sleeper) and frees the request. A message of another
+ * length than asked for is RAIA_EBUG naming both, and the wire goes on. Any other failure (a peer
+ * that is gone or late, the run's abort) is the wire's end: libfabric may write into the buffers of
+ * open transfers until wire_close. */
 raia_status wire_wait(struct wire *wire, struct wire_request *request);
 bool wire_done(struct wire *wire, struct wire_request *request); /* makes progress, does not wait */
 /* Moves pending transfers on without waiting; cheap when nothing is pending. */

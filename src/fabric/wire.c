@@ -115,7 +115,7 @@ static void print_choice(const struct wire *wire)
 
 static raia_status open_many(struct wire *wire, const char *name)
 {
-    uint64_t deadline = clock_ns() + wire->timeout_ns;
+    uint64_t deadline = wire->timeout_ns != 0 ? clock_ns() + wire->timeout_ns : 0;
     const struct wire_lib *lib;
     bool one_host;
     RAIA_TRY(wire_lib_load(&lib));

@@ -1,4 +1,5 @@
 /* The wire between ranks of different nodes: bytes arrive whole, whatever their order. */
+#include "fabric/wire_priv.h"
 #include "wire_ranks.h"
 
 #include <sys/resource.h>
@@ -141,6 +142,41 @@ static void repeat_tag(struct rank_env *env)
 TEST(messages_of_one_tag_match_in_order)
 {
     ranks_run(2, 2, repeat_tag, NULL);
+}
+
+/* ---- registered memory ---- */
+
+/* As with a provider that wants registered buffers: some are registered once, others each time. */
+static void exchange_registered(struct rank_env *env)
+{
+    enum { LEN = 50000 };
+    int me = env->world.rank, peer = 1 - me;
+    struct wire *wire = open_wire(env, "auto", 20);
+    unsigned char *out = new_message(me, 2, LEN), *in = calloc(1, LEN);
+    struct wire_request *sent, *got;
+    CHECK(in != NULL);
+    wire->ep.local_mr = true;
+    CHECK_OK(wire_register(wire, out, LEN));
+    CHECK_OK(wire_register(wire, out + 100, LEN - 100)); /* lies in the first */
+    CHECK_INT(wire->ep.region_count, 1);
+    for (int round = 0; round < 20; round++) {
+        CHECK_OK(wire_recv(wire, peer, 2, in, LEN, &got));
+        CHECK_OK(wire_send(wire, peer, 2, out, LEN, &sent));
+        CHECK(got->mr != NULL && got->desc == fi_mr_desc(got->mr));
+        CHECK(sent->mr == NULL && sent->desc == fi_mr_desc(wire->ep.regions[0].mr));
+        CHECK_OK(wire_wait(wire, got));
+        CHECK_OK(wire_wait(wire, sent));
+        check_message(in, peer, 2, LEN);
+        memset(in, 0, LEN);
+    }
+    wire_close(wire);
+    free(out);
+    free(in);
+}
+
+TEST(buffers_are_registered_once_or_for_one_transfer)
+{
+    ranks_run(2, 2, exchange_registered, NULL);
 }
 
 /* ---- all to all ---- */
