@@ -102,5 +102,30 @@ def json_texts():
     write("json", "trailing", "{} {}")
 
 
-for make in control, package, link, text, data, json_texts:
+def evidence():
+    def rank(number, node, after, provider="net", fabric="tcp", device=None, extra=0):
+        sent, port = (4000000 if after else 0), f"eth{node}"
+        counted = 1000 + (sent + sent // 20 + extra if after else 0)
+        return {"rank": number, "node": node, "host": f"h{node}", "netns": f"n{node}", "boot_id": f"b{node}",
+                "seconds": 10.5 + after, "fabric": fabric, "provider": provider, "version": "1.17",
+                "endpoints": [{"interface": port, "address": f"10.0.0.{node + 1}"} if device is None else {"device": device}],
+                "sent": {str(1 - node): sent}, "received": {str(1 - node): sent}, "messages": {str(1 - node): 40 * after},
+                "control": {"interface": port, "bytes": 500 * after},
+                "interfaces": [{"name": port, "driver": "veth", "tx": counted, "rx": counted}],
+                "efa": [] if device is None else [{"device": device, "driver": "efa", "tx": counted, "rx": counted}]}
+
+    def both(name, require=None, ranks=((0, 0), (1, 1)), **how):
+        sides = {side: [rank(r, n, after, **how) for r, n in ranks] for after, side in enumerate(("before", "after"))}
+        write("evidence", name, json.dumps({**sides, "require": require}))
+    both("two-nodes", "tcp")
+    both("two-by-two", None, ((0, 0), (1, 0), (2, 1), (3, 1)))
+    both("one-node", "shm", ((0, 0), (1, 0)), provider="shm", fabric="shm")
+    both("efa", "efa", provider="efa", fabric="efa", device="efa_0")
+    both("other", "pigeon")
+    both("foreign", "tcp", extra=10 ** 9)
+    write("evidence", "lost", json.dumps({"before": [rank(0, 0, 0), None], "after": [rank(0, 0, 1), None]}))
+    write("evidence", "empty", '{"before": [], "after": []}')
+
+
+for make in evidence, control, package, link, text, data, json_texts:
     make()
