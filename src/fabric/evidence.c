@@ -34,12 +34,9 @@ static json_t *by_node(const struct wire *wire, const uint64_t *values)
 /* The device where libfabric names one (EFA, verbs), the interface where it does not. */
 static json_t *endpoints_of(const struct wire *wire)
 {
+    const char *device = wire_device(wire);
     if (wire->provider == NULL)
         return json_array();
-    const struct fid_nic *nic = wire->ep.info->nic;
-    const char *device = nic != NULL && nic->device_attr != NULL && !wire->provider->by_address
-                             ? nic->device_attr->name
-                             : NULL;
     if (device != NULL)
         return json_pack("[{s:s}]", "device", device);
     return json_pack("[{s:s, s:s}]", "interface", wire->interface.name, "address",

@@ -89,6 +89,10 @@ raia_status facts_read(const json_t *before, const json_t *after, struct facts *
         out->first_of[node] = -1;
     for (int rank = out->size - 1; rank >= 0; rank--)
         out->first_of[out->rank[rank].node] = rank;
+    for (int node = 0; node < out->nodes; node++)
+        if (out->first_of[node] < 0)
+            return fail(RAIA_EFORMAT, "evidence of %d nodes, but of no rank of node %d", out->nodes,
+                        node);
     return MEM_NEW(&out->port, 2 * (size_t)out->size);
 }
 
@@ -158,7 +162,7 @@ static void add_traffic(struct facts *facts, int rank, int node)
 {
     struct rank_facts *r = &facts->rank[rank];
     uint64_t sent = facts_sent(facts, rank, node);
-    if (sent == 0 || facts->first_of[node] < 0)
+    if (sent == 0)
         return;
     int *slot = near(facts, rank, node) && device_of(r)[0] == '\0' ? &r->near : &r->far;
     if (*slot < 0)
@@ -257,7 +261,7 @@ static void judge(struct port *p)
             found, p->name, p->first_node, more);
 }
 
-raia_status facts_judge_ports(struct facts *facts)
+void facts_judge_ports(struct facts *facts)
 {
     for (int rank = 0; rank < facts->size; rank++)
         for (int node = 0; node < facts->nodes; node++)
@@ -269,5 +273,4 @@ raia_status facts_judge_ports(struct facts *facts)
         }
         judge(&facts->port[i]);
     }
-    return RAIA_OK;
 }

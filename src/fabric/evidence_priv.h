@@ -37,7 +37,7 @@ struct rank_facts {
 struct facts {
     int size, nodes;
     struct rank_facts *rank; /* [size] */
-    int *first_of;           /* [nodes] a rank of the node; -1: none */
+    int *first_of;           /* [nodes] the lowest rank of the node */
     struct port *port;
     int ports;
 };
@@ -50,6 +50,6 @@ uint64_t facts_sent(const struct facts *facts, int rank, int node);
 /* The port that RANK's bytes to NODE take. */
 int facts_port(const struct facts *facts, int rank, int node);
 /* Finds all ports that bytes took and judges each. */
-raia_status facts_judge_ports(struct facts *facts);
+void facts_judge_ports(struct facts *facts);
 
 #endif

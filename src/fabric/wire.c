@@ -101,16 +101,28 @@ static raia_status exchange_addresses(struct wire *wire, uint64_t deadline)
     return status;
 }
 
-/* As NCCL does: one line that names what was chosen. */
+const char *wire_device(const struct wire *wire)
+{
+    const struct fid_nic *nic = wire->provider != NULL ? wire->ep.info->nic : NULL;
+    if (nic == NULL || nic->device_attr == NULL || wire->provider->by_address)
+        return NULL;
+    return nic->device_attr->name;
+}
+
+/* One line, in the shape of NCCL's own "NET/Socket : Using [0]eth0:10.0.0.1<0>". */
 static void print_choice(const struct wire *wire)
 {
-    const char *level = env_get("NCCL_DEBUG", "");
+    const char *level = env_get("NCCL_DEBUG", ""), *device = wire_device(wire);
+    char host[128] = "";
     if (strcasecmp(level, "INFO") != 0 && strcasecmp(level, "TRACE") != 0)
         return;
+    gethostname(host, sizeof host - 1);
     uint32_t version = wire->ep.lib->version();
-    fprintf(stderr, "raia:%d [%d] NCCL INFO NET/%s : Using %s:%s ; libfabric %u.%u %s\n",
-            (int)getpid(), wire->world.local_rank, wire_provider(wire), wire->interface.name,
-            wire->interface.address, FI_MAJOR(version), FI_MINOR(version), wire->ep.lib->path);
+    fprintf(stderr, "%s:%d:%d [%d] NCCL INFO NET/%s : Using [0]%s:%s<0> ; libfabric %u.%u %s\n",
+            host, (int)getpid(), (int)gettid(), wire->world.local_rank, wire_provider(wire),
+            device != NULL ? device : wire->interface.name,
+            device != NULL ? "rdma" : wire->interface.address, FI_MAJOR(version), FI_MINOR(version),
+            wire->ep.lib->path);
 }
 
 static raia_status open_many(struct wire *wire, const char *name)

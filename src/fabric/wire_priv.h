@@ -243,6 +243,11 @@ raia_status message_greet(struct wire *wire, uint64_t deadline);
 /* Says goodbye and waits a moment for the others': no connection is cut with something on it. */
 void message_part(struct wire *wire);
 
+/* ---- wire.c ---- */
+
+/* The RDMA device of the endpoint; NULL where the provider is bound to an interface's address. */
+const char *wire_device(const struct wire *wire);
+
 /* ---- evidence.c ---- */
 
 /* Where a rank is: ranks with the same boot and netns share their interfaces. */

@@ -373,6 +373,19 @@ TEST(evidence_that_is_malformed_is_refused)
     CHECK(evidence_verdict(before, after, NULL, &verdict) != RAIA_OK);
     json_decref(before);
     json_decref(after);
+    before = json_pack("[{s:i, s:s, s:s}]", "node", 900, "boot_id", "", "netns", "");
+    after = json_pack("[{s:s, s:s}]", "fabric", "", "provider", "");
+    CHECK_ERROR(evidence_verdict(before, after, NULL, &verdict), RAIA_EFORMAT, "node 900");
+    json_decref(before);
+    before = json_pack("[{s:i,s:s,s:s}, {s:i,s:s,s:s}]", "node", 0, "boot_id", "", "netns", "",
+                       "node", 0, "boot_id", "", "netns", "");
+    json_object_set_new(json_array_get(before, 1), "node", json_integer(1));
+    json_object_set_new(json_array_get(before, 0), "node", json_integer(1));
+    json_array_append(after, json_array_get(after, 0));
+    CHECK_ERROR(evidence_verdict(before, after, NULL, &verdict), RAIA_EFORMAT,
+                "but of no rank of node 0");
+    json_decref(before);
+    json_decref(after);
 }
 
 TEST(the_table_names_the_pair_its_bytes_and_its_interfaces)

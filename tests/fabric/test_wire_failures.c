@@ -295,7 +295,7 @@ static void open_loudly(struct rank_env *env)
     struct wire *wire = open_wire(env, "auto", 10);
     dup2(keep, 2);
     CHECK(pread(fd, text, sizeof text - 1, 0) > 0);
-    snprintf(expected, sizeof expected, "NCCL INFO NET/%s : Using lo:127.0.0.1",
+    snprintf(expected, sizeof expected, "NCCL INFO NET/%s : Using [0]lo:127.0.0.1<0> ; libfabric ",
              wire_provider(wire));
     if (strstr(text, expected) == NULL)
         CHECK_FAIL("\"%s\" lacks \"%s\"", text, expected);
