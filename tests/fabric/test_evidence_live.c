@@ -31,7 +31,8 @@ static void enter_namespace(void)
 static json_t *gather_evidence(struct rank_env *env, struct wire *wire, const char *when)
 {
     json_t *mine, *all;
-    CHECK_OK(evidence_take(wire, &env->world, NULL, &mine));
+    const char *root = env->arg; /* of the counters; NULL: the machine's own */
+    CHECK_OK(evidence_take(wire, &env->world, root, &mine));
     CHECK_OK(
         control_gather(env->control, when, env->world.size, mine, deadline_in_ms(10000), &all));
     json_decref(mine);
@@ -110,6 +111,31 @@ TEST(nodes_of_one_namespace_pass_by_its_loopback)
     ranks_run(4, 2, exchange_on_loopback, NULL);
 }
 
+static void exchange_uncounted(struct rank_env *env)
+{
+    json_t *verdict = run_and_judge(env, "tcp");
+    CHECK_STR(json_string_value(json_object_get(verdict, "status")), "fail");
+    CHECK(strstr(json_string_value(json_object_get(verdict, "reason")),
+                 "over lo of node 0 and the kernel counted 0 B there") != NULL);
+    json_decref(verdict);
+}
+
+TEST(bytes_that_the_counters_of_a_recorded_machine_do_not_show_fail)
+{
+    char *root, *dir, *file;
+    const char *text = "a\nb\n lo: 5 0 0 0 0 0 0 0 5 0 0 0 0 0 0 0\n";
+    CHECK_OK(dir_make_temp("raia-evidence", &root));
+    dir = path_join(root, "proc/net");
+    file = path_join(dir, "dev");
+    CHECK_OK(dir_make(dir, 0700));
+    CHECK_OK(file_write(file, text, strlen(text), 0600));
+    ranks_run(2, 2, exchange_uncounted, root);
+    CHECK_OK(dir_remove(root));
+    free(file);
+    free(dir);
+    free(root);
+}
+
 /* Rank 1 moves to a namespace of its own; its control connection stays where it was made. */
 static void link_namespaces(struct rank_env *env)
 {
@@ -146,6 +172,31 @@ TEST(nodes_of_two_namespaces_pass_by_the_link_between_them)
 {
     enter_namespace();
     ranks_run(2, 2, exchange_on_link, NULL);
+}
+
+/* Both nodes name their loopback, which reaches nobody else. */
+static void open_unreachable(struct rank_env *env)
+{
+    struct wire *wire;
+    char text[64];
+    if (env->world.rank == 1) {
+        CHECK(unshare(CLONE_NEWNET) == 0);
+        shell("ip link set lo up");
+    }
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    setenv("FI_PROVIDER", "net", 1);
+    snprintf(text, sizeof text, "no greeting over net from rank %d within 2 s",
+             1 - env->world.rank);
+    double begin = clock_s();
+    CHECK_ERROR(wire_open(&wire, env->control, &env->world, "tcp", 2), RAIA_ETIMEDOUT, text);
+    CHECK(strstr(raia_error(), "127.0.0.1 on lo") != NULL);
+    CHECK(clock_s() - begin < 6);
+}
+
+TEST(nodes_that_cannot_reach_each_other_are_told_the_address)
+{
+    enter_namespace();
+    ranks_run(2, 2, open_unreachable, NULL);
 }
 
 /* Another program's bytes on the same loopback: more than the tolerance. */
